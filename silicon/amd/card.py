@@ -12,6 +12,7 @@ from pathlib import Path as Folder
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
+from ringup.autogen.regdb import open_chip
 from ringup.errors import CardBusy, DeviceLost
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
@@ -24,7 +25,7 @@ from ringup.silicon.amd.board.smuio import Rom, Smuio
 from ringup.silicon.amd.common.parts import Board, Resettable
 from ringup.silicon.amd.memory.caches import Caches
 from ringup.silicon.amd.memory.hdp import Hdp
-from ringup.silicon.amd.memory.hub import GFXHUB, MMHUB, VmHub
+from ringup.silicon.amd.memory.hub import GFXHUB, MEMORY_HUBS, VmHub
 from ringup.silicon.amd.psp.processor import Psp
 from ringup.silicon.amd.rows import unnamed
 from ringup.silicon.amd.rows.unnamed import Unnamed
@@ -57,7 +58,7 @@ RESET_US = 100_000
 VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
 KEPT_KINDS = ("violation", "fault", "unheard")
 # blocks that are listed, and have no model
-UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
+UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0), ("pcie", 0))
 
 
 class VirtualRadeon:
@@ -148,15 +149,16 @@ class VirtualRadeon:
         self.nbio = Nbio(board, chip, self.hdp, {node.function.row.name: node.function for node in self.tree.nodes()})
         self.smuio = self._add(Smuio(board, chip, self.image))
         self.df = self._add(DataFabric(board, chip))
+        gc_major = chip.gc.core.version[0]
         mmhub_cells, gc_cells, mp_cells = (self._registers(block) for block in ("mmhub", "gc", "mp"))
-        self.mmhub = self._add(VmHub(board, mmhub_cells, MMHUB, None))
-        self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None))
+        self.mmhub = self._add(VmHub(board, mmhub_cells, MEMORY_HUBS[gc_major], None, gc_major))
+        self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None, gc_major))
         self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt, self.gpu.intx_done))
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
         if self._caches:
             self.board.caches = self.gfxhub.caches = self._add(Caches(board))
         engines = range(chip.gc.sdma_engines)
-        self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
+        self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index, chip.gc.sdma)) for index in engines]
         self.gc = self._add(
             GraphicsCore(
                 board, gc_cells, self.gfxhub, self.ih, engine, row=chip.gc.core, sdma=tuple(self.sdma), strict=strict
@@ -189,8 +191,10 @@ class VirtualRadeon:
         self.nbio.listen("gc", self.gc)
         for copier in self.sdma:
             self.nbio.listen("sdma", copier)
+        blocks = {place.block for place in open_chip(chip.name).row.places}
         for block, instance in UNMODELLED_BLOCKS:
-            self._registers(block, instance)
+            if block in blocks:
+                self._registers(block, instance)
 
         for row in unnamed.ROWS:
             self._unnamed(row)

@@ -318,6 +318,14 @@ class Cells:
         """Change fields of a register and keep its other bits."""
         self[name] = self.replace(name, self[name], **fields)
 
+    def has_field(self, name: str, field: str) -> bool:
+        """Return whether this version's register has a field."""
+        try:
+            _field(self.chip, self.block, name, field)
+        except KeyError:
+            return False
+        return True
+
     def field(self, name: str, field: str, value: int) -> int:
         """Return `field` of `value`, taken as a value of register `name`."""
         return _field(self.chip, self.block, name, field).of(value)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ringup.silicon.amd.sdma.engine import FIRMWARE
+from ringup.silicon.amd.sdma.engine import SDMA_6
 from ringup.silicon.serve import vfio_user_channel
 from ringup.silicon.shader.common.state import MemoryFault
 
@@ -315,7 +315,7 @@ def test_a_memory_file_is_sealed_so_that_it_cannot_shrink_under_the_card(bench, 
 def copy(peer, card, source, target, count):
     """Copy by an SDMA engine that only the peer's register writes set up."""
     cells = card.sdma[0].cells
-    for number in FIRMWARE:
+    for number in SDMA_6.firmware:
         card.sdma[0].firmware_loaded(number, b"")
 
     def put(name, value):

@@ -1,8 +1,9 @@
 """The firmware images that AMD has published for the modelled chips: fingerprints of what the PSP gets, never the
 images.
 
-A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0), so no container
-has to be parsed. Source of the header: PSPTool's header_file.py, and the files.
+A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0; the newer form,
+of 2025, has `$PS1`, a flag and the body's size), so no container has to be parsed. Source of the header: PSPTool's
+header_file.py, and the files.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ FILES = {
     "navi31": r"(gc_11_0_0|psp_13_0_0|sdma_6_0_0|smu_13_0_0|dcn_3_2_0|vcn_4_0_0)(?!.*kicker).*\.bin",
     "navi31_kicker": r"(gc_11_0_0|psp_13_0_0|smu_13_0_0)_.*kicker\.bin",
     "navi32": r"(gc_11_0_3|psp_13_0_10|sdma_6_0_3|smu_13_0_10|dcn_3_2_0|vcn_4_0_0)(?!.*kicker).*\.bin",
+    "navi44": r"(gc_12_0_0|psp_14_0_2|sdma_7_0_0|smu_14_0_2|dcn_4_0_1|vcn_5_0_0)(?!.*kicker).*\.bin",
+    "navi48": r"(gc_12_0_1|psp_14_0_3|sdma_7_0_1|smu_14_0_3|dcn_4_0_1|vcn_5_0_0)(?!.*kicker).*\.bin",
     "navi33": r"(gc_11_0_2|psp_13_0_7|sdma_6_0_2|smu_13_0_7|dcn_3_2_1|vcn_4_0_4)(?!.*kicker).*\.bin",
 }
 HEADER_BYTES, SIGNATURE_BYTES, PADDING_BYTES, STEP = 0x100, 0x100, 16, 16
 MAGICS = (b"$PS1", bytes(4))
+# flag of the newer form, which states no digest, and a size that is not the whole
+SIGNED_ALONE = 2
 KEY_DATABASE = 0x4F
 # Kinds of images that the boot loader gets before the key database's keys can verify them; each has its own key on some
 # chip.
@@ -115,9 +120,13 @@ def find(data: bytes) -> Iterator[Found]:
     """Yield the signed parts of a file: everything with a header whose sizes and digest are right."""
     at = 0
     while at + HEADER_BYTES <= len(data):
-        size, body_bytes = _word(data, at + 0x6C), _word(data, at + 0x14)
-        framed = body_bytes and size == HEADER_BYTES + body_bytes + SIGNATURE_BYTES and at + size <= len(data)
-        if framed and data[at + 0x10 : at + 0x14] in MAGICS and digest_is_right(data[at : at + size]):
+        stated, body_bytes = _word(data, at + 0x6C), _word(data, at + 0x14)
+        size = HEADER_BYTES + body_bytes + SIGNATURE_BYTES
+        fits = body_bytes and at + size <= len(data)
+        magic = data[at + 0x10 : at + 0x14]
+        alone = magic == MAGICS[0] and data[at + 0x5B] & SIGNED_ALONE and data[at + 0x30] == 1
+        whole = size == stated and magic in MAGICS and digest_is_right(data[at : at + size])
+        if fits and (alone or whole):
             part = data[at : at + size]
             yield Found(_word(part, 0x58) & 0xFFFF, _word(part, 0x60), part[0x38:0x48], part[0xD0:0xF0], part)
             at += size

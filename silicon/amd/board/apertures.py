@@ -17,7 +17,8 @@ DWORD = 4
 KICKS = (
     ("gc", "SDMA?_QUEUE?_RB_WPTR"), ("gc", "CP_RB?_WPTR"), ("gc", "GCVM_INVALIDATE_ENG*_REQ"),
     ("mmhub", "MMVM_INVALIDATE_ENG*_REQ"), ("mp", "MP0_SMN_C2PMSG_35"), ("mp", "MP0_SMN_C2PMSG_64"),
-    ("mp", "MP0_SMN_C2PMSG_67"), ("mp", "MP1_SMN_C2PMSG_66"), ("mp", "MP1_SMN_C2PMSG_75"),
+    ("mp", "MP0_SMN_C2PMSG_67"), ("mp", "MPASP_SMN_C2PMSG_35"), ("mp", "MPASP_SMN_C2PMSG_64"), ("mp", "MPASP_SMN_C2PMSG_67"),
+    ("mp", "MP1_SMN_C2PMSG_66"), ("mp", "MP1_SMN_C2PMSG_75"),
 )  # fmt: skip
 
 

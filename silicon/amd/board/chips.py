@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ringup.autogen.linux import pci as regs
 from ringup.errors import NoSuchCard
 from ringup.silicon.amd.gc import grbm
 from ringup.silicon.amd.gc.grbm import GcRow
+from ringup.silicon.amd.sdma.engine import SDMA_6, SDMA_7, SdmaRow
 from ringup.silicon.amd.smu import tables
 from ringup.silicon.amd.smu.tables import PowerRow
 from ringup.silicon.pci.capabilities import (
@@ -69,9 +71,22 @@ class GcShape:
     backends_per_engine: int
     gl2_channels: int
     sdma_engines: int
+    sdma: SdmaRow
     l2_kib: int
     l1_kib: int  # for each shader array
     info: Mapping[str, int] = field(default_factory=lambda: GC_INFO)  # the rest of `struct gc_info_v1_2`, by member
+
+
+@dataclass(frozen=True, slots=True)
+class BusRow:
+    """The bus interface: its block in the register database, and the prefix of its doorbell ranges."""
+
+    block: str
+    doorbells: str
+
+
+NBIO_4_3 = BusRow("nbio", "S2A_DOORBELL_ENTRY_")
+NBIF_6_3 = BusRow("nbif", "GDC_S2A0_S2A_DOORBELL_ENTRY_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,7 @@ class ChipRow:
     memory_channel_bits: int
     gc: GcShape
     power: PowerRow
+    bus: BusRow
     mall_bytes_per_umc: int
     # size that the security processor's firmware requests for its own memory region
     tmr_bytes: int
@@ -95,6 +111,8 @@ class ChipRow:
     external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]
     # segments whose bases the database lacks
     extra_bases: Mapping[str, tuple[int, ...]]
+    # memory controllers that the database lacks: version, bases of each
+    controllers: tuple[tuple[int, int, int], tuple[int, ...]] | None
     # blocks that the board lists and that are fused off
     harvested: tuple[str, ...]
     reference_clock_10khz: int
@@ -107,31 +125,43 @@ class ChipRow:
     vbios_version: str
 
 
-def _port(name: str, device_id: int, kind: int, revision: int, lanes: int, bars: tuple[Bar, ...] = ()) -> FunctionRow:
+class Link(NamedTuple):
+    """The speed of a board's links, as a generation of PCI Express, and the revision of its switch."""
+
+    generation: int
+    switch_revision: int
+
+
+GENERATION_4 = Link(4, 0x10)
+# `lspci -vvv` of a Radeon RX 9070 XT and an RX 9060 XT, issues 766 and 741 of geerlingguy/raspberry-pi-pcie-devices
+GENERATION_5 = Link(5, 0x24)
+
+
+def _port(name: str, device_id: int, kind: int, link: Link, lanes: int, bars: tuple[Bar, ...] = ()) -> FunctionRow:
     """A port of the switch that sits on every board since Navi 10."""
     capabilities = (
         vendor_specific(0x48, 8),
         power_management(
             0x50, regs.PCI_PM_CAP_PME_D0 | regs.PCI_PM_CAP_PME_D3hot | regs.PCI_PM_CAP_PME_D3cold | 3, True
         ),
-        express(0x58, kind, generation=4, lanes=lanes, bridge=True),
+        express(0x58, kind, generation=link.generation, lanes=lanes, bridge=True),
         msi(0xA0),
         subsystem(0xC0, ATI, device_id),
         vendor_extended(0x100, 1, 1, 0x10),
         advanced_errors(0x150),
     )
     return FunctionRow(
-        name, ATI, device_id, 0x060400, revision, bars=bars, capabilities=capabilities,
+        name, ATI, device_id, 0x060400, link.switch_revision, bars=bars, capabilities=capabilities,
         header_type=regs.PCI_HEADER_TYPE_BRIDGE,
     )  # fmt: skip
 
 
-def _companion(name: str, device_id: int, class_code: int, pin: int, bar: Bar) -> FunctionRow:
+def _companion(name: str, device_id: int, class_code: int, pin: int, bar: Bar, generation: int = 4) -> FunctionRow:
     """A function that shares the endpoint with the GPU: sound, USB. It exists only for software that scans the bus."""
     capabilities = (
         vendor_specific(0x48, 8),
         power_management(0x50, PME_ALL_BUT_D0 | 3, True),
-        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=4, lanes=16),
+        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=generation, lanes=16),
         msi(0xA0),
         vendor_extended(0x100, 1, 1, 0x10),
         advanced_errors(0x150),
@@ -154,7 +184,7 @@ def _bars(vram_mib: int) -> tuple[Bar, ...]:
     )
 
 
-def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -> FunctionRow:
+def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...], generation: int = 4) -> FunctionRow:
     """The GPU itself.
 
     Source: `lspci -vvv` of a Radeon RX 7900 XTX, issue 503 of geerlingguy/raspberry-pi-pcie-devices (BARs, capabilities
@@ -165,7 +195,7 @@ def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -
     capabilities = (
         vendor_specific(0x48, 8),
         power_management(0x50, PME_ALL_BUT_D0 | 3, True),
-        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=4, lanes=16, device2=ATOMICS),
+        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=generation, lanes=16, device2=ATOMICS),
         msi(0xA0),
         vendor_extended(0x100, 1, 1, 0x10),
         advanced_errors(0x150),
@@ -183,11 +213,13 @@ def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -
     )
 
 
-def _board(gpu: FunctionRow, *companions: FunctionRow, lanes: int = 16) -> tuple[FunctionRow, ...]:
+def _board(
+    gpu: FunctionRow, *companions: FunctionRow, lanes: int = 16, link: Link = GENERATION_4
+) -> tuple[FunctionRow, ...]:
     """The switch of every board since Navi 10, and the endpoint behind it. `lanes`: of the slot's link."""
     return (
-        _port("upstream", 0x1478, regs.PCI_EXP_TYPE_UPSTREAM, 0x10, lanes, (Bar(0, 16 << 10, MEMORY_32),)),
-        _port("downstream", 0x1479, regs.PCI_EXP_TYPE_DOWNSTREAM, 0x10, 16),
+        _port("upstream", 0x1478, regs.PCI_EXP_TYPE_UPSTREAM, link, lanes, (Bar(0, 16 << 10, MEMORY_32),)),
+        _port("downstream", 0x1479, regs.PCI_EXP_TYPE_DOWNSTREAM, link, 16),
         gpu,
         *companions,
     )
@@ -213,16 +245,19 @@ NAVI31 = ChipRow(
         backends_per_engine=4,
         gl2_channels=24,
         sdma_engines=2,
+        sdma=SDMA_6,
         l2_kib=6144,
         l1_kib=256,
     ),
     power=tables.NAVI31,
+    bus=NBIO_4_3,
     mall_bytes_per_umc=16 << 20,
     # the real firmware computes no more than this from its table of contents: drivers assert it
     tmr_bytes=0x130_0000,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
     # GUESS: the driver reads segment 4 of the data fabric, whose base no public table has; any unused base works
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
+    controllers=None,
     harvested=("vcn",),  # the model has no video engine, so the board lists it as fused off
     reference_clock_10khz=10_000,
     boot_gfx_clock_10khz=50_000,  # UNKNOWN: what the board's own VBIOS says
@@ -243,7 +278,9 @@ NAVI32 = replace(
     functions=_board(_gpu(0x747E, 0xC8, 0x747E, _bars(16 << 10)), AUDIO),
     vram_bytes=16368 << 20,
     memory_channels=16,
-    gc=GcShape(core=grbm.NAVI32, backends_per_engine=4, gl2_channels=16, sdma_engines=2, l2_kib=4096, l1_kib=256),
+    gc=GcShape(
+        core=grbm.NAVI32, backends_per_engine=4, gl2_channels=16, sdma_engines=2, sdma=SDMA_6, l2_kib=4096, l1_kib=256
+    ),
     power=tables.NAVI32,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 3)), ("SDMA1_HWID", "gc", (6, 0, 3)), ("MP1_HWID", "mp", (13, 0, 10))),
     part_number="113-RINGUP32-001",
@@ -257,7 +294,9 @@ NAVI33 = replace(
     functions=_board(_gpu(0x7480, 0xCF, 0x7480, _bars(8 << 10)), AUDIO, lanes=8),
     vram_bytes=8176 << 20,
     memory_channels=8,
-    gc=GcShape(core=grbm.NAVI33, backends_per_engine=4, gl2_channels=8, sdma_engines=2, l2_kib=2048, l1_kib=256),
+    gc=GcShape(
+        core=grbm.NAVI33, backends_per_engine=4, gl2_channels=8, sdma_engines=2, sdma=SDMA_6, l2_kib=2048, l1_kib=256
+    ),
     power=tables.NAVI33,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 2)), ("SDMA1_HWID", "gc", (6, 0, 2)), ("MP1_HWID", "mp", (13, 0, 7))),
     part_number="113-RINGUP33-001",
@@ -265,12 +304,73 @@ NAVI33 = replace(
     vbios_version="ATOMBIOSBK-AMD VER022.001.002.033.000001",
 )
 
+# Shapes: AMD's data sheets of the Radeon RX 9070 XT and RX 9060 XT. Functions: `lspci -vvv` of both (`GENERATION_5`).
+# GUESS: subsystems, size of the TMR, capabilities beyond navi31's, L1 caches, memory controllers' version and bases.
+NAVI48 = replace(
+    NAVI31,
+    name="navi48",
+    product="Radeon RX 9070 XT",
+    functions=_board(
+        _gpu(0x7550, 0xC0, 0x7550, _bars(16 << 10), 5),
+        _companion("audio", 0xAB40, 0x040300, 2, Bar(0, 16 << 10, MEMORY_32), 5),
+        link=GENERATION_5,
+    ),
+    vram_bytes=16304 << 20,
+    memory_channels=16,
+    gc=GcShape(
+        core=grbm.NAVI48,
+        backends_per_engine=4,
+        gl2_channels=16,
+        sdma_engines=2,
+        sdma=SDMA_7,
+        l2_kib=8192,
+        l1_kib=256,
+    ),
+    power=tables.NAVI48,
+    bus=NBIF_6_3,
+    external_ips=(("SDMA0_HWID", "gc", (7, 0, 1)), ("SDMA1_HWID", "gc", (7, 0, 1)), ("MP1_HWID", "mp", (14, 0, 3))),
+    extra_bases={},
+    controllers=((8, 14, 0), (0x14000, 0x54000, 0x94000, 0xD4000)),
+    part_number="113-RINGUP48-001",
+    vbios_date="02/14/25 00:00",
+    vbios_version="ATOMBIOSBK-AMD VER022.001.002.048.000001",
+)
+NAVI44 = replace(
+    NAVI48,
+    name="navi44",
+    product="Radeon RX 9060 XT",
+    functions=_board(
+        _gpu(0x7590, 0xC0, 0x7590, _bars(16 << 10), 5),
+        _companion("audio", 0xAB40, 0x040300, 2, Bar(0, 16 << 10, MEMORY_32), 5),
+        link=GENERATION_5,
+    ),
+    memory_channels=8,
+    gc=GcShape(
+        core=grbm.NAVI44,
+        backends_per_engine=4,
+        gl2_channels=8,
+        sdma_engines=2,
+        sdma=SDMA_7,
+        l2_kib=4096,
+        l1_kib=256,
+    ),
+    power=tables.NAVI44,
+    external_ips=(("SDMA0_HWID", "gc", (7, 0, 0)), ("SDMA1_HWID", "gc", (7, 0, 0)), ("MP1_HWID", "mp", (14, 0, 2))),
+    controllers=((8, 14, 0), (0x14000, 0x54000)),
+    part_number="113-RINGUP44-001",
+    vbios_date="05/05/25 00:00",
+    vbios_version="ATOMBIOSBK-AMD VER022.001.002.044.000001",
+)
+
 CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33)}
+# Cards that can be made by name and are not listed: their bus, memory, tables and registers are modelled, and their
+# graphics core does not run work yet
+UNLISTED = {row.name: row for row in (NAVI44, NAVI48)}
 
 
 def find(name: str) -> ChipRow:
     """Return the row of a chip; an unknown name raises `NoSuchCard`, which lists the known ones."""
     try:
-        return CHIPS[name]
+        return (CHIPS | UNLISTED)[name]
     except KeyError:
         raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(CHIPS)}") from None

@@ -36,11 +36,11 @@ class GraphicsCore:
         strict: bool = True,
     ) -> None:
         self.grbm = Grbm(board, cells, row)
-        self.rlc = Rlc(board, cells)
+        self.rlc = Rlc(board, cells, row.generation.boot)
         self._direct = DirectLoad(board, cells)
         self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
-        self.sequencers = Sequencers(cells, row.version, self._waves, self._kill_waves)
+        self.sequencers = Sequencers(cells, self.grbm, self._waves, self._kill_waves)
         self.mes = Mes(self.cp, sdma)
         self.cp.scheduler = self.mes
         self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset

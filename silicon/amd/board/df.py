@@ -1,4 +1,6 @@
-"""The data fabric: the two registers that tell a driver whether memory errors poison data."""
+"""The data fabric: the registers that tell a driver whether memory errors poison data, and how atomics from the host
+are handled.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,26 @@ from ringup.silicon.amd.common.parts import Board
 
 
 class DataFabric:
-    """Assertion masks, all clear: poisoning is off. Source: amdgpu df_v4_3.c."""
+    """Assertion masks, all clear: poisoning is off. Of 4.15 a driver writes how atomics are handled; the model executes
+    them alike either way. Source: amdgpu df_v4_3.c, df_v4_15.c.
+    """
 
-    NAMES = ("DF_CS_UMC_AON0_HardwareAssertMaskLow", "DF_NCS_PG0_HardwareAssertMaskHigh")
+    # a version has the first two, or the third
+    NAMES = (
+        "DF_CS_UMC_AON0_HardwareAssertMaskLow",
+        "DF_NCS_PG0_HardwareAssertMaskHigh",
+        "NCSConfigurationRegister1",
+    )
 
     def __init__(self, board: Board, chip: ChipRow) -> None:
         database = open_chip(chip.name)
-        bases = next(place.bases[0] for place in database.row.places if place.block == "df") + chip.extra_bases["df"]
+        place = next(place for place in database.row.places if place.block == "df")
+        bases = place.bases[0] + chip.extra_bases.get("df", ())
+        known = set(database.file(place).names())
         self.values: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._note = board.log.note
-        for name in self.NAMES:
+        for name in known.intersection(self.NAMES):
             register = database.register(name)
             if register.segment is None or register.offset is None:
                 raise ValueError(f"{name} of {chip.name} has no place")

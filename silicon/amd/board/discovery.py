@@ -21,6 +21,8 @@ HW_IDS = {  # block of the register database: its name in soc15_hw_ip.h
     "mmhub": "MMHUB_HWID",
     "athub": "ATHUB_HWID",
     "nbio": "NBIF_HWID",
+    "nbif": "NBIF_HWID",
+    "pcie": "PCIE_HWID",
     "hdp": "HDP_HWID",
     "osssys": "OSSSYS_HWID",
     "mp": "MP0_HWID",
@@ -52,6 +54,9 @@ def ips(chip: ChipRow) -> list[Ip]:
     for hw_id, block, version in chip.external_ips:
         owner = next(ip for ip in found if ip.hw_id == getattr(facts, HW_IDS[block]))
         found.append(Ip(getattr(facts, hw_id), 0, version, owner.bases))
+    if chip.controllers is not None:
+        version, bases = chip.controllers
+        found += [Ip(facts.UMC_HWID, instance, version, (base,)) for instance, base in enumerate(bases)]
     return sorted(found, key=lambda ip: (ip.hw_id, ip.instance))
 
 

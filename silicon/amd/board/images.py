@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import sha256, shake_128
 from typing import Any
@@ -50,6 +50,7 @@ class Part:
     def build(self, name: str, version: int) -> bytes:
         """Return the bytes that are sent to the PSP."""
         kind = self.kind & 0xFFFF
+        stated = self.kind >> 24 & psp_images.DIGEST_STATED
         body = shake_128(name.encode()).digest(self.body_bytes)
         if kind == psp_parts.KEY_DATABASE.kind:
             body = psp_signing.database(psp_parts.USAGES)
@@ -57,11 +58,12 @@ class Part:
         size = len(head) + len(body) + psp_signing.KEY_BYTES
         for at, value in (
             (psp_images.BODY_SIZE_AT, len(body)), (psp_images.SIGNED_AT, 1), (psp_images.KIND_AT, self.kind),
-            (psp_images.VERSION_AT, version), (psp_images.SIZE_AT, size),
+            (psp_images.VERSION_AT, version), (psp_images.SIZE_AT, size if stated else 0),
         ):  # fmt: skip
             struct.pack_into("<I", head, at, value)
         head[psp_images.KEY_AT : psp_images.KEY_AT + psp_images.KEY_BYTES] = _key(kind)
-        head[psp_images.DIGEST_AT : psp_images.DIGEST_AT + psp_images.DIGEST_BYTES] = sha256(body).digest()
+        if stated:
+            head[psp_images.DIGEST_AT : psp_images.DIGEST_AT + psp_images.DIGEST_BYTES] = sha256(body).digest()
         if self.marked:
             head[psp_images.MAGIC_AT : psp_images.MAGIC_AT + 4] = psp_images.MAGIC
         image = bytes(head) + body
@@ -72,7 +74,8 @@ def _key(kind: int) -> bytes:
     """Return the id of the key that signs a kind of image: the ROM's key for images that boot first, else a key of the
     key database.
     """
-    part = next(part for part in (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS) if part.kind == kind)
+    parts = (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS)
+    part = next(part for part in parts if kind in (part.kind, *part.or_kinds))
     return psp_signing.ROOT_ID if part.rooted else psp_signing.key_id(part.usages[0])
 
 
@@ -166,6 +169,28 @@ SDMA = File(
     },
     0x18,
 )  # fmt: skip
+# GC 12: the newer form of header, one thread in each copy engine, one scheduler firmware for both pipes
+RLC_2_2 = File(
+    ucode.rlc_firmware_header_v2_2, (2, 2),
+    tuple(Part(kind) for kind in (0x8202_2009, 0x8202_200B, 0x8202_200C, 0x8202_2016, 0x8202_2017)),
+    lambda g, gpm, srm, iram, dram: {
+        "v2_1.v2_0.ucode_feature_version": 1,
+        "v2_1.save_restore_list_cntl_offset_bytes": gpm.at,  # an empty list
+        "v2_1.save_restore_list_gpm_size_bytes": gpm.size_bytes, "v2_1.save_restore_list_gpm_offset_bytes": gpm.at,
+        "v2_1.save_restore_list_srm_size_bytes": srm.size_bytes, "v2_1.save_restore_list_srm_offset_bytes": srm.at,
+        "rlc_iram_ucode_size_bytes": iram.size_bytes, "rlc_iram_ucode_offset_bytes": iram.at,
+        "rlc_dram_ucode_size_bytes": dram.size_bytes, "rlc_dram_ucode_offset_bytes": dram.at,
+    },
+    0x00BE_7DA0, "v2_1.v2_0.header", counts_all=False,
+)  # fmt: skip
+IMU_12 = replace(IMU, parts=(Part(0x8202_203B, 0x800), Part(0x8202_203C, 0x800)), ucode_version=0x0C30_2A00)
+SDMA_7 = File(
+    ucode.sdma_firmware_header_v3_0, (3, 0), (Part(0x8202_2025, 0x800),),
+    lambda code: {
+        "ucode_feature_version": 0x406F_3B46, "ucode_offset_bytes": code.at, "ucode_size_bytes": code.size_bytes,
+    },
+    0x006F_3B46,
+)  # fmt: skip
 GC_FILES = {
     "pfp": _engine(0x8101_2044, 0x8101_2045, 2520),
     "me": _engine(0x8101_2046, 0x8101_2047, 2380),
@@ -175,6 +200,16 @@ GC_FILES = {
     "rlc": RLC,
     "imu": IMU,
 }
+GC_FILES_12 = {
+    "pfp": _engine(0x8202_2044, 0x8202_2045, 2810),
+    "me": _engine(0x8202_2046, 0x8202_2047, 2760),
+    "mec": _engine(0x8202_2048, 0x8202_2049, 3010),
+    "uni_mes": _scheduler(0x8202_2007, 0x8202_2008, 0x76),
+    "rlc": RLC_2_2,
+    "imu": IMU_12,
+}
+# by major version of GC: the core's files, the copy engines'
+CORE_FILES: dict[int, tuple[dict[str, File], File]] = {11: (GC_FILES, SDMA), 12: (GC_FILES_12, SDMA_7)}
 
 
 def _smu(firmware_version: int) -> File:
@@ -186,8 +221,30 @@ def _smu(firmware_version: int) -> File:
     )  # fmt: skip
 
 
+def _smu_14(firmware_version: int) -> File:
+    """The same with the header of 14.0, which names one table."""
+    return File(
+        ucode.smc_firmware_header_v2_0, (2, 0), (Part(0x8101_1001, 0x1000),),
+        lambda code: {"v1_0.ucode_start_addr": 0x2_0000, "ppt_offset_bytes": code.at + code.size_bytes, "ppt_size_bytes": 0},
+        firmware_version, "v1_0.header", counts_all=False,
+    )  # fmt: skip
+
+
+# by major version of MP1
+SMU_FILES = {13: _smu, 14: _smu_14}
 TA_VERSION = 0x0007_0001
 SYSDRV, TOC = (ucode.PSP_FW_TYPE_PSP_SYS_DRV, Part(0x8101_000A)), (ucode.PSP_FW_TYPE_PSP_TOC, Part(0x8101_200E))
+BOOT_14 = (
+    (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x8202_004F)),
+    (ucode.PSP_FW_TYPE_PSP_SYS_DRV, Part(0x8202_000A)),
+    (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x8202_0009)),
+    (ucode.PSP_FW_TYPE_PSP_SOC_DRV, Part(0x8202_014A)),
+    (ucode.PSP_FW_TYPE_PSP_INTF_DRV, Part(0x8202_014C)),
+    (ucode.PSP_FW_TYPE_PSP_DBG_DRV, Part(0x8202_014B)),
+    (ucode.PSP_FW_TYPE_PSP_TOC, Part(0x8202_200E)),
+    (ucode.PSP_FW_TYPE_PSP_IPKEYMGR_DRV, Part(0x8202_01E1)),
+    (ucode.PSP_FW_TYPE_PSP_SPL, Part(0x0100_0056, 0x140)),
+)
 RL = (ucode.PSP_FW_TYPE_PSP_RL, Part(0x0100_0135))
 PLAIN_SOS = (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x0100_0009))
 PLAIN_KDB = (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x0100_004F, marked=False))
@@ -210,6 +267,15 @@ BOOT: dict[tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]] = {
             RL,
         ),
     ),
+    (14, 0, 2): (0x003B_0B0D, BOOT_14),
+    (14, 0, 3): (
+        0x003A_0B14,
+        (
+            *BOOT_14,
+            (ucode.PSP_FW_TYPE_PSP_RAS_DRV, Part(0x8202_0152)),
+            (ucode.PSP_FW_TYPE_PSP_RL, Part(0x8202_0135)),
+        ),
+    ),
 }
 APPLICATIONS = tuple(
     (kind, Part(0x0100_0000))
@@ -228,9 +294,10 @@ def build(chip: ChipRow) -> dict[str, bytes]:
     """
     version = {ip.hw_id: ip.version for ip in discovery.ips(chip)}
     gc, psp, smu, sdma = (version[getattr(facts, f"{block}_HWID")] for block in ("GC", "MP0", "MP1", "SDMA0"))
-    files = {_name("gc", gc, suffix): (file, gc) for suffix, file in GC_FILES.items()}
-    files[_name("sdma", sdma)] = (SDMA, sdma)
-    files[_name("smu", smu)] = (_smu(chip.power.firmware_version), smu)
+    core, copier = CORE_FILES[gc[0]]
+    files = {_name("gc", gc, suffix): (file, gc) for suffix, file in core.items()}
+    files[_name("sdma", sdma)] = (copier, sdma)
+    files[_name("smu", smu)] = (SMU_FILES[smu[0]](chip.power.firmware_version), smu)
     images = {name: _file(name, file, ip) for name, (file, ip) in files.items()}
     for suffix, header, parts, ucode_version in (
         ("sos", ucode.psp_firmware_header_v2_0, BOOT[psp][1], BOOT[psp][0]),

@@ -84,7 +84,7 @@ class Nbio:
         self._remapped: dict[str, Door] = {}
         self._routes: list[Route] = []
         self._rest: tuple[str, ...] = ()
-        self.cells = Cells(board.chip, "nbio")
+        self.cells = Cells(board.chip, chip.bus.block)
         self._doorbells_on = self.cells.place("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN")
         self._own = {
             self.cells.address(name)
@@ -96,8 +96,8 @@ class Nbio:
         board.space.attach(self.cells)
         board.space.door(unnamed.BASE_ZERO, 4, lambda address: 0, lambda address, value: None)
         for name, offset, function in CONFIG_ALIASES:
-            # a board may lack some of them
-            if function in functions:
+            # a board may lack some of them, and a header the ports
+            if function in functions and name in self.cells:
                 self._alias(self.cells.address(name) - offset, functions[function])
         self._remap_all()
 
@@ -132,7 +132,7 @@ class Nbio:
         for kind in REMAP_DEFAULTS:
             cells.on_write(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", lambda value: self._remap_all())
         for number in range(DOORBELL_ENTRIES):
-            cells.on_write(f"S2A_DOORBELL_ENTRY_{number}_CTRL", self._read_routes)
+            cells.on_write(f"{self._chip.bus.doorbells}{number}_CTRL", self._read_routes)
         status = "BIF_BX_PF0_BIF_BME_STATUS"
         cells.on_write(status, self._bme_status)
 
@@ -286,7 +286,7 @@ class Nbio:
         """Read the doorbell ranges from the S2A entries."""
         self._routes, self._rest = [], ()
         for number in range(DOORBELL_ENTRIES):
-            entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[f"S2A_DOORBELL_ENTRY_{number}_CTRL"])
+            entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[f"{self._chip.bus.doorbells}{number}_CTRL"])
             if not entry.s2a_doorbell_port0_enable:
                 continue
             if entry.s2a_doorbell_port0_64bit_support_dis:

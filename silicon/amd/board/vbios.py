@@ -103,7 +103,7 @@ def _commands(rom: _Rom, chip: ChipRow) -> int:
     """Store the command tables. `asic_init` only marks the card as posted: the card's own firmware has done
     the rest.
     """
-    scratch = block_map(chip.name, "nbio", 0).addresses[f"BIF_BX0_BIOS_SCRATCH_{SCRATCH_7}"] // 4
+    scratch = block_map(chip.name, chip.bus.block, 0).addresses[f"BIF_BX0_BIOS_SCRATCH_{SCRATCH_7}"] // 4
     code = struct.pack("<BBHI", OPCODE_OR_REGISTER, SOURCE_IMMEDIATE_DWORD, scratch, INIT_COMPLETE) + bytes(
         [OPCODE_END]
     )
@@ -132,7 +132,7 @@ def _data(rom: _Rom, chip: ChipRow) -> int:
 
 
 def _firmware_info(rom: _Rom, chip: ChipRow) -> int:
-    scratch_0 = block_map(chip.name, "nbio", 0).addresses["BIF_BX0_BIOS_SCRATCH_0"] // 4
+    scratch_0 = block_map(chip.name, chip.bus.block, 0).addresses["BIF_BX0_BIOS_SCRATCH_0"] // 4
     table = atom.atom_firmware_info_v3_4(
         firmware_revision=0x0016_0001,
         bootup_sclk_in10khz=chip.boot_gfx_clock_10khz,

@@ -8,12 +8,13 @@ headers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 from ringup.autogen.amd import gc
 from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.amd.gc.generation import RDNA3, RDNA4, Generation
 from ringup.silicon.common.cells import Cells
 
 # the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
@@ -40,9 +41,10 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GcRow:
-    """The differences between the graphics cores of one generation."""
+    """The differences between graphics cores. `target`: the name that compilers have for its shader cores."""
 
     version: tuple[int, int, int]
+    target: str
     shader_engines: int
     arrays_per_engine: int
     wgps_per_array: int
@@ -57,6 +59,7 @@ class GcRow:
     simd_vgprs: int = 1536
     # fused off, by shader engine and array
     disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)
+    generation: Generation = RDNA3
 
     @property
     def compute_units(self) -> int:
@@ -68,11 +71,18 @@ class GcRow:
 # UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through
 # MES from version 0x47
 MES_VERSIONS = (0x0100_207B, 0x0100_207B)
-NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
+NAVI31 = GcRow((11, 0, 0), "gfx1100", 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
 # GUESS: the address configurations. navi31 has 2^5 pipes for 24 memory channels and 2^5 packers for 24; the other two
 # have 16 channels and 12 packers, and 8 and 8:
-NAVI32 = GcRow((11, 0, 3), 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
-NAVI33 = GcRow((11, 0, 2), 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
+NAVI32 = GcRow((11, 0, 3), "gfx1101", 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
+NAVI33 = GcRow((11, 0, 2), "gfx1102", 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
+# Source: gfx_v12_0.c, gfx_v12_0_sw_init (pipes and queues); versions as in Debian's gc_12_0_0_uni_mes.bin. GUESS: the
+# address configurations, for 16 channels and 16 packers, and for 8 and 8
+NAVI48 = GcRow(
+    (12, 0, 1), "gfx1201", 4, 2, 4, 0x444, mec_pipes=2, queues_per_pipe=4, gfx_pipes=1, gfx_queues_per_pipe=1,
+    mes_versions=(0x0101_4076, 0x0101_4076), generation=RDNA4,
+)  # fmt: skip
+NAVI44 = replace(NAVI48, version=(12, 0, 0), target="gfx1200", shader_engines=2, gb_addr_config=0x343)
 
 PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI", "SQ_SHADER_TMA_LO", "SQ_SHADER_TMA_HI",
             "SPI_GDBG_PER_VMID_CNTL")  # fmt: skip
@@ -124,6 +134,7 @@ class Grbm:
         self.board, self.cells, self.row = board, cells, row
         self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
         self.on_soft_reset: Callable[[int], None] = lambda mask: None
+        self._select, self._chosen = gc.GRBM_GFX_CNTL.at(row.version), gc.GRBM_GFX_INDEX.at(row.version)
         # queue and VMID while a micro engine accesses registers for a queue
         self.actor: tuple[Slot, int] | None = None
         self._banks()
@@ -146,14 +157,14 @@ class Grbm:
         """
         if self.actor is not None:
             return self.actor[0]
-        word = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"])
+        word = self._select(self.cells["GRBM_GFX_CNTL"])
         return Slot(word.meid, word.pipeid, word.queueid)
 
     def vmid(self) -> int:
         """Return the VMID that accesses select now."""
         if self.actor is not None:
             return self.actor[1]
-        vmid: int = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"]).vmid
+        vmid: int = self._select(self.cells["GRBM_GFX_CNTL"]).vmid
         return vmid
 
     def acting(self, slot: Slot, vmid: int) -> Acting:
@@ -173,18 +184,19 @@ class Grbm:
         for name in PER_ARRAY:
             cells.on_write(name, self._spreader(name))
 
-    def _index(self) -> gc.GRBM_GFX_INDEX:
-        return gc.GRBM_GFX_INDEX(self.cells["GRBM_GFX_INDEX"])
+    def index(self) -> gc.GRBM_GFX_INDEX:
+        """Return the engine, array and instance that accesses select."""
+        return self._chosen(self.cells["GRBM_GFX_INDEX"])
 
     def _array(self) -> tuple[int, int]:
         """Return the engine and array that reads select; the first ones while broadcasting."""
-        index = self._index()
+        index = self.index()
         engine = 0 if index.se_broadcast_writes else index.se_index
         return engine, 0 if index.sa_broadcast_writes else index.sa_index
 
     def _spreader(self, name: str) -> Callable[[int], None]:
         def spread(value: int) -> None:
-            index, row = self._index(), self.row
+            index, row = self.index(), self.row
             engines = range(row.shader_engines) if index.se_broadcast_writes else (index.se_index,)
             arrays = range(row.arrays_per_engine) if index.sa_broadcast_writes else (index.sa_index,)
             for engine in engines:

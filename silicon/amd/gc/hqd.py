@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
-from ringup.autogen.amd import mqd
 from ringup.autogen.layout import Struct
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Hub
+from ringup.silicon.amd.gc.generation import RDNA3, Generation
 from ringup.silicon.amd.gc.grbm import PER_QUEUE_PREFIXES, Slot
 from ringup.silicon.common.cells import Cells, block_map
 
@@ -30,7 +30,6 @@ SLOT_DWORDS = {0: 1, 2: 16}
 class Names:
     """The names of the registers of one kind of queue. An address takes a low and a high register."""
 
-    mqd: type[Struct]
     active: str
     vmid: str
     control: str
@@ -51,13 +50,13 @@ class Names:
 
 
 COMPUTE = Names(
-    mqd.v11_compute_mqd, "CP_HQD_ACTIVE", "CP_HQD_VMID", "CP_HQD_PQ_CONTROL", "queue_size", "no_update_rptr",
+    "CP_HQD_ACTIVE", "CP_HQD_VMID", "CP_HQD_PQ_CONTROL", "queue_size", "no_update_rptr",
     ("CP_HQD_PQ_BASE", "CP_HQD_PQ_BASE_HI"), "CP_HQD_PQ_RPTR", ("CP_HQD_PQ_WPTR_LO", "CP_HQD_PQ_WPTR_HI"),
     ("CP_HQD_PQ_RPTR_REPORT_ADDR", "CP_HQD_PQ_RPTR_REPORT_ADDR_HI"), ("CP_HQD_PQ_WPTR_POLL_ADDR", "CP_HQD_PQ_WPTR_POLL_ADDR_HI"),
     "CP_HQD_PQ_DOORBELL_CONTROL", ("CP_MQD_BASE_ADDR", "CP_MQD_BASE_ADDR_HI"), "CP_HQD_DEQUEUE_REQUEST", {},
 )  # fmt: skip
 GRAPHICS = Names(
-    mqd.v11_gfx_mqd, "CP_GFX_HQD_ACTIVE", "CP_GFX_HQD_VMID", "CP_GFX_HQD_CNTL", "rb_bufsz", "rb_no_update",
+    "CP_GFX_HQD_ACTIVE", "CP_GFX_HQD_VMID", "CP_GFX_HQD_CNTL", "rb_bufsz", "rb_no_update",
     ("CP_GFX_HQD_BASE", "CP_GFX_HQD_BASE_HI"), "CP_GFX_HQD_RPTR", ("CP_GFX_HQD_WPTR", "CP_GFX_HQD_WPTR_HI"),
     ("CP_GFX_HQD_RPTR_ADDR", "CP_GFX_HQD_RPTR_ADDR_HI"), ("CP_RB_WPTR_POLL_ADDR_LO", "CP_RB_WPTR_POLL_ADDR_HI"),
     "CP_RB_DOORBELL_CONTROL", ("CP_GFX_MQD_BASE_ADDR", "CP_GFX_MQD_BASE_ADDR_HI"), "CP_GFX_HQD_DEQUEUE_REQUEST",
@@ -65,12 +64,16 @@ GRAPHICS = Names(
 )  # fmt: skip
 
 
+def _mqd(names: Names, generation: Generation) -> type[Struct]:
+    return generation.compute_mqd if names is COMPUTE else generation.graphics_mqd
+
+
 @cache
-def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
+def mqd_registers(names: Names, generation: Generation, chip: str) -> tuple[tuple[int, str], ...]:
     """List (dword of the MQD, register of the queue) pairs."""
     registers = block_map(chip, "gc", 0).addresses
     found = []
-    for item in names.mqd.LAYOUT.split():
+    for item in _mqd(names, generation).LAYOUT.split():
         member, _, place = item.partition(":")
         name = names.members.get(member, member.upper())
         if name not in registers:
@@ -99,8 +102,9 @@ class Facts(NamedTuple):
 class Hqd:
     """The registers of one slot, decoded."""
 
-    def __init__(self, cells: Cells, slot: Slot, names: Names) -> None:
+    def __init__(self, cells: Cells, slot: Slot, names: Names, generation: Generation = RDNA3) -> None:
         self.cells, self.slot, self.names = cells, slot, names
+        self.generation, self.mqd = generation, _mqd(names, generation)
         self.facts = cells.derived(self._facts)
         self._rptr, self._wptr = cells.place(names.rptr, slot), [cells.place(name, slot) for name in names.wptr]
         self._read_rptr = cells.reader(names.rptr, slot)
@@ -267,8 +271,8 @@ class Hqd:
     # --- MQD ----------------------------------------------------------------------------------------------------
     def load(self, hub: Hub, gpu_va: int, client: str) -> None:
         """Fill the registers from the MQD of a new queue, or of one that was saved there."""
-        words = memoryview(hub.read(0, gpu_va, self.names.mqd.SIZE, client)).cast("I")
-        for dword, name in mqd_registers(self.names, self.cells.chip):
+        words = memoryview(hub.read(0, gpu_va, self.mqd.SIZE, client)).cast("I")
+        for dword, name in mqd_registers(self.names, self.generation, self.cells.chip):
             self.set(name, words[dword])
         self.set(self.names.mqd_base[0], gpu_va & LOW)
         self.set(self.names.mqd_base[1], gpu_va >> 32)
@@ -276,8 +280,8 @@ class Hqd:
     def save(self, hub: Hub, client: str) -> None:
         """Write the registers back to the MQD; the rest of it stays."""
         gpu_va = self.mqd_address
-        image = bytearray(hub.read(0, gpu_va, self.names.mqd.SIZE, client))
+        image = bytearray(hub.read(0, gpu_va, self.mqd.SIZE, client))
         words = memoryview(image).cast("I")
-        for dword, name in mqd_registers(self.names, self.cells.chip):
+        for dword, name in mqd_registers(self.names, self.generation, self.cells.chip):
             words[dword] = self.get(name)
         hub.write(0, gpu_va, bytes(image), client)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ringup.autogen.amd import psp
 from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.amd.gc.generation import RDNA3
 from ringup.silicon.common.cells import Cells
 
 # from the command to BOOTLOAD_COMPLETE; UNKNOWN: metal's time. Some drivers wait 100 ms, one does not wait at all
@@ -17,9 +18,6 @@ AUTOLOAD_US = 50
 SAFE_MODE_US = 10
 # Firmware that an engine needs to run: one type of each row. Pipes have their own stacks.
 NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
-    "rlc": (
-        (psp.GFX_FW_TYPE_RLC_IRAM,), (psp.GFX_FW_TYPE_RLC_DRAM_BOOT,), (psp.GFX_FW_TYPE_RLC_P,), (psp.GFX_FW_TYPE_RLC_V,),
-    ),
     # not needed to boot: a driver that omits them works on metal; power gating loses registers without them
     "power gating": ((psp.GFX_FW_TYPE_RLC_RESTORE_LIST_GPM_MEM,), (psp.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_MEM,)),
     "gfx": ((psp.GFX_FW_TYPE_CP_PFP, psp.GFX_FW_TYPE_RS64_PFP), (psp.GFX_FW_TYPE_CP_ME, psp.GFX_FW_TYPE_RS64_ME)),
@@ -42,8 +40,10 @@ NAMES = {
 class Rlc:
     """The controller. It boots when the PSP has loaded all images and calls `autoload`."""
 
-    def __init__(self, board: Board, cells: Cells) -> None:
+    def __init__(self, board: Board, cells: Cells, boot: Iterable[int] = RDNA3.boot) -> None:
+        """`boot`: the firmware types that it needs to boot."""
         self.board, self.cells = board, cells
+        self._needed = NEEDED | {"rlc": tuple((kind,) for kind in boot)}
         self._loaded: set[int] = set()
         # results of `missing`, until something changes
         self._missing: dict[tuple[str, int | None], str] = {}
@@ -109,7 +109,7 @@ class Rlc:
 
     def _lacks(self, engine: str) -> list[str]:
         """List the rows of an engine that are not loaded."""
-        rows = NEEDED.get(engine, ())
+        rows = self._needed.get(engine, ())
         return [NAMES[types[-1]] for types in rows if not self._loaded.intersection(types)]
 
     def _safe_mode(self, value: int) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ringup.autogen.amd import gc, gc_sq
+from ringup.autogen.amd import gc_sq
 from ringup.autogen.layout import Field, Word
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.grbm import Slot
+from ringup.silicon.amd.gc.grbm import Grbm, Slot
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.shader.common.state import (
     EXEC_HI,
@@ -63,12 +63,15 @@ class Sequencers:
     def __init__(
         self,
         cells: Cells,
-        version: tuple[int, int, int],
+        grbm: Grbm,
         waves: Callable[[], Iterable[tuple[Slot, WaveState]]],
         kill: Callable[[int | None], None],
     ) -> None:
-        self._cells, self._waves, self._kill = cells, waves, kill
-        self._words = {word.place(version)[0]: place for word, place in OF_WAVE.items()}
+        self._cells, self._grbm, self._waves, self._kill = cells, grbm, waves, kill
+        version = grbm.row.version
+        # the trap state is another word since 12.0
+        known = gc_sq.PLACES[version]
+        self._words = {word.place(version)[0]: place for word, place in OF_WAVE.items() if word in known}
         self._active = gc_sq.SQ_WAVE_ACTIVE.place(version)[0]
         self._owner = gc_sq.SQ_WAVE_HW_ID2.place(version)[0]
         cells.on_read("SQ_IND_DATA", self._data)
@@ -81,7 +84,7 @@ class Sequencers:
         order = gc_sq.SQ_CMD(value)
         if order.cmd == NOTHING:
             return
-        chosen = gc.GRBM_GFX_INDEX(self._cells["GRBM_GFX_INDEX"])
+        chosen = self._grbm.index()
         everywhere = chosen.se_broadcast_writes and chosen.sa_broadcast_writes and chosen.instance_broadcast_writes
         if (order.cmd, order.mode) != (KILL, BROADCAST) or not everywhere:
             raise Unmodelled(f"{order!r} to the waves that {chosen!r} selects")
@@ -103,7 +106,7 @@ class Sequencers:
 
     def _selected(self) -> dict[int, tuple[Slot, WaveState]]:
         """Return the waves of the selected SIMD by slot."""
-        chosen = gc.GRBM_GFX_INDEX(self._cells["GRBM_GFX_INDEX"])
+        chosen = self._grbm.index()
         unit = Instance(chosen.instance_index & 0x3F)
         found: dict[int, tuple[Slot, WaveState]] = {}
         for slot, wave in self._waves():

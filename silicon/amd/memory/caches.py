@@ -35,15 +35,7 @@ STORES_KEPT = 256
 LINE = 128
 # how far code is prefetched, within its region
 CODE_BYTES = 0x10000
-MTYPE_SHIFT, MTYPE_UC = 48, 3  # GFX10 and later; MTYPE_UC: amdgpu's enum
 Bytes = NDArray[np.uint8]
-
-
-def is_cached(flags: int) -> bool:
-    """Whether the GL2 caches the memory of a page-table entry. Untranslated addresses are MTYPE_UC (gfxhub_v3_0.c,
-    init_tlb_regs).
-    """
-    return bool(flags) and flags >> MTYPE_SHIFT & 7 != MTYPE_UC
 
 
 def _bytes_at(pointer: int, size_bytes: int) -> Bytes:
@@ -242,7 +234,7 @@ class CachedMemory:
         vram, pointer = self._caches.board.vram, whole.pointer + at - whole.gpu_va
         vram_pa = pointer - vram.span.pointer
         flags = self._hub.piece(self._vmid, whole.gpu_va, write).flags
-        if not 0 <= vram_pa < vram.size_bytes or not is_cached(flags):
+        if not 0 <= vram_pa < vram.size_bytes or not self._hub.form.is_cached(flags):
             return pointer
         return self._caches.fill(vram_pa, size_bytes // LINE, write=write)
 

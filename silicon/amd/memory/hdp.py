@@ -28,7 +28,7 @@ DRAIN_US = 10.0
 # UNKNOWN: metal's size; older writes drain when newer ones need the space
 BUFFER_PAGES = 64
 # registers of the engines that read late
-SLOW = ("MP0_", "MP1_")
+SLOW = ("MP0_", "MPASP_", "MP1_")
 # the mask of a page whose bytes were all written
 WHOLE = b"\1" * PAGE
 

@@ -1,20 +1,21 @@
 """A VM hub (the UTCL2 of GC or MMHUB): apertures, contexts, translation caches that go stale, invalidation engines,
 protection faults.
 
-Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c (protocols); gc_11_0_0 and mmhub_3_0_0 headers (registers).
+Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c, and gfxhub_v12_0.c, mmhub_v4_1_0.c, gmc_v12_0.c (protocols);
+gc_11_0_0, mmhub_3_0_0, gc_12_0_0 and mmhub_4_1_0 headers (registers).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 from ringup.autogen.amd import vm as bits
 from ringup.silicon.amd.common.parts import Board, InterruptSink, VmFault
 from ringup.silicon.amd.common.pieces import Piece
-from ringup.silicon.amd.memory.caches import CachedMemory, Caches, is_cached
+from ringup.silicon.amd.memory.caches import CachedMemory, Caches
 from ringup.silicon.amd.memory.hub_memory import HubMemory
 from ringup.silicon.amd.memory.vm import FORMATS, PAGE_SHIFT, Context, Kind, Leaf, WalkFault, walk
 from ringup.silicon.common.cells import Cells
@@ -30,6 +31,8 @@ CACHED_PAGES_LIMIT = 4096
 INVALIDATE_US = 2
 # likewise, of the private cache; a read of its register waits for it
 PRIVATE_US = 0.5
+# by generation
+STATUS_NAMES = ("VM_L2_PROTECTION_FAULT_STATUS", "VM_L2_PROTECTION_FAULT_STATUS_LO32")
 PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
 VA_MASK = (1 << 48) - 1
 # FB_LOCATION, AGP and FB_OFFSET registers count units of 16 MiB
@@ -74,6 +77,16 @@ MMHUB = HubRow(
     ("VMC", "", "", "DCEDWB", "DCEDMC", "DCEVGA", "MP0", "MP1", "MPIO", "", "DBGU0", "DBGU1", "DBGU2", "DBGU3", "XDP", "OSSSYS",
      "HDP", "LSDMA", "JPEG", "VCNU0", "VCN0", "VSCH", "VCNU1", "VCN1"),
 )  # fmt: skip
+# Reads and writes have numbers of their own in mmhub_v4_1_0.c; no number has two names
+MMHUB_4_1 = replace(
+    MMHUB,
+    clients=(
+        "VMC", "", "", "DCEDWB", "DCEDMC", "", "MP0", "MP1", "MPIO", "", "DBGU0", "DBGU1", "DBGUNBIO", "", "XDP", "OSSSYS",
+        "LSDMA", "JPEG", "VCNWR", "VCNU", "", "", "VSCH", "HDP",
+    ),
+)  # fmt: skip
+# by major version of GC
+MEMORY_HUBS = {11: MMHUB, 12: MMHUB_4_1}
 
 
 @dataclass(slots=True)
@@ -147,6 +160,7 @@ class VmHub:
         # the caches between the hub's clients and VRAM
         self.caches: Caches | None = None
         self.form = FORMATS[gc_major]
+        self._status_name = next(name for name in map(self._name, STATUS_NAMES) if name in cells)
         self._cache = [Cache() for _ in range(CONTEXTS)]
         self._held = [False] * ENGINES
         self._epoch = 0
@@ -298,7 +312,8 @@ class VmHub:
             self.cells.put(name, CLEAR_PROTECTION_FAULT_STATUS_ADDR=0)
 
     def _clear_fault(self) -> None:
-        for rest in ("STATUS", "ADDR_LO32", "ADDR_HI32"):
+        self.cells[self._status_name] = 0
+        for rest in ("ADDR_LO32", "ADDR_HI32"):
             self.cells[self._name(f"VM_L2_PROTECTION_FAULT_{rest}")] = 0
 
     # --- translation --------------------------------------------------------------------------------------------
@@ -448,7 +463,7 @@ class VmHub:
         for this kind.
         """
         page = gpu_va >> PAGE_SHIFT & 0xF_FFFF_FFFF
-        status = self._name("VM_L2_PROTECTION_FAULT_STATUS")
+        status = self._status_name
         allow = self._get("VM_L2_PROTECTION_FAULT_CNTL", "ALLOW_SUBSEQUENT_PROTECTION_FAULT_STATUS_ADDR_UPDATES")
         if self.cells[status] and not allow:
             self.cells.put(status, MORE_FAULTS=1)
@@ -474,7 +489,7 @@ class VmHub:
             permission |= PERMISSION[Kind.WRITE if write else Kind.READ]
         number = self.row.clients.index(client) if client in self.row.clients else 0
         return self.cells.replace(
-            self._name("VM_L2_PROTECTION_FAULT_STATUS"), 0,
+            self._status_name, 0,
             WALKER_ERROR=walker, MAPPING_ERROR=int(walker != 0), PERMISSION_FAULTS=permission,
             CID=number, RW=int(write), VMID=vmid,
         )  # fmt: skip
@@ -524,7 +539,8 @@ class VmHub:
         for at, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
             if piece.space == "vram":
                 self.board.vram.look(piece.address, count, client)
-                memory = self.caches if self.caches is not None and is_cached(piece.flags) else self.board.vram
+                cached = self.caches is not None and self.form.is_cached(piece.flags)
+                memory = self.caches if self.caches is not None and cached else self.board.vram
                 parts.append(memory.read(piece.address, count))
             elif piece.space == "host":
                 parts.append(self.board.host.read(piece.address, count))

@@ -11,7 +11,7 @@ from ringup.autogen.amd import vm as bits
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.amd.common.pieces import Piece
-from ringup.silicon.amd.memory.vm import PAGE_SHIFT, WalkFault
+from ringup.silicon.amd.memory.vm import PAGE_SHIFT, EntryFormat, WalkFault
 from ringup.silicon.shader.common.state import MemoryFault, Region
 
 # limit of a region's growth beyond its first page
@@ -24,6 +24,7 @@ class Translator(Protocol):
     """A hub, as used here."""
 
     board: Board
+    form: EntryFormat
 
     def piece(self, vmid: int, gpu_va: int, write: bool, execute: bool = False) -> Piece:
         """Return where an address lies, or raise `WalkFault`."""

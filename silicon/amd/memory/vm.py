@@ -1,7 +1,7 @@
 """Page tables: a VM hub's walk for one virtual address, from the context's base to the leaf.
 
-Source: amdgpu_vm.h (entry bits), gmc_v11_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c (context
-registers).
+Source: amdgpu_vm.h (entry bits), gmc_v11_0.c and gmc_v12_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c
+(context registers).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ringup.autogen.amd import vm as bits
 PAGE_SHIFT = 12
 ADDRESS = 0xFFFF_FFFF_F000  # 47:12 of an entry
 TABLE_ADDRESS = 0xFFFF_FFFF_FFC0  # 47:6 of a directory entry
+MTYPE_UC = 3  # of amdgpu's enum: GFX10 and later
 INDEX_BITS = 9  # of every directory level except the root
 
 
@@ -52,12 +53,24 @@ class EntryFormat:
     partly_resident: int  # PRT: reads give zero, writes are dropped
     # position of the block fragment size in a directory entry
     fragment_size_shift: int
+    # in a directory entry below one with a block fragment size: continue the walk. 0: the generation has no such bit,
+    # and such an entry is a translation only if `leaf` says so. UNKNOWN: metal's; amdgpu does not use it there
+    further: int
+    # high and low bit of the memory type
+    mtype: tuple[int, int]
+
+    def is_cached(self, flags: int) -> bool:
+        """Whether the GL2 caches the memory of a page-table entry. Untranslated addresses are MTYPE_UC (gfxhub_v3_0.c,
+        init_tlb_regs).
+        """
+        high, low = self.mtype
+        return bool(flags) and flags >> low & (1 << high - low + 1) - 1 != MTYPE_UC
 
 
 FORMATS = {
-    9: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59),
-    11: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59),
-    12: EntryFormat(bits.AMDGPU_PDE_PTE_GFX12, bits.AMDGPU_PTE_PRT_GFX12, 58),
+    9: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59, bits.AMDGPU_PTE_TF, (58, 57)),
+    11: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59, bits.AMDGPU_PTE_TF, (50, 48)),
+    12: EntryFormat(bits.AMDGPU_PDE_PTE_GFX12, bits.AMDGPU_PTE_PRT_GFX12, 58, 0, (55, 54)),
 }
 
 
@@ -136,7 +149,7 @@ def _is_leaf(entry: int, form: EntryFormat, fragment_block: int) -> bool:
     """
     if entry & form.leaf:
         return True
-    return bool(fragment_block) and not entry & bits.AMDGPU_PTE_TF
+    return bool(fragment_block and form.further) and not entry & form.further
 
 
 def _directory_kind(level: int) -> Kind:

@@ -1,6 +1,11 @@
 """The PSP's checks of an image: the `$PS1` header at its start, the digest of the body, the part it is for, and the
 signature at its end.
 
+There are two forms. In the older one (bit 0 of byte 0x5b) the header states the whole size and a digest of the body. In
+the newer one (bit 1), which the images of 14.0.2, 14.0.3 and GC 12 have, it states neither: the signature alone covers
+header and body, and its size word is 0, or that of header and body before padding. UNKNOWN: what the newer form has at
+the digest's place.
+
 Source: PSPTool's header_file.py (places, signature's length by type, digest in the header when bit 0 of byte 0x5b is
 set), and the images of Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. Bytes
 after the stated size do not belong to the image: the stacks of the micro engines are sent with free space after them.
@@ -34,7 +39,7 @@ MAGIC_AT, BODY_SIZE_AT, ENCRYPTED_AT, SIGNED_AT, SIGNATURE_TYPE_AT, KEY_AT, COMP
 )
 KIND_AT, FLAGS_AT, VERSION_AT, SIZE_AT, DIGEST_AT = 0x58, 0x5B, 0x60, 0x6C, 0xD0
 KEY_BYTES, DIGEST_BYTES, HEADER_BYTES = 16, 32, 0x100
-DIGEST_STATED = 1
+DIGEST_STATED, SIGNED_ALONE = 1, 2
 SIGNATURE_BYTES = {0: 0x100, 2: 0x200}  # by type
 # QUIRK: the digests of some bodies were computed before padding: the RLC's list of 2022
 PADDING_BYTES = 16
@@ -88,11 +93,13 @@ def not_arrived(bad: BadImage, waiting_bytes: int) -> str:
 
 
 def size_from_header(start: bytes) -> int | None:
-    """Return the size stated in an image's first 256 bytes; None if they are no consistent header."""
+    """Return the size that an image's first 256 bytes state; None if they are no consistent header."""
     size = _word(start, SIZE_AT)
-    frame = HEADER_BYTES + SIGNATURE_BYTES.get(_word(start, SIGNATURE_TYPE_AT), 0)
+    framed = HEADER_BYTES + _word(start, BODY_SIZE_AT) + SIGNATURE_BYTES.get(_word(start, SIGNATURE_TYPE_AT), 0)
     marked = start[MAGIC_AT : MAGIC_AT + 4] == MAGIC
-    return size if size and (marked or _word(start, BODY_SIZE_AT) + frame == size) else None
+    if marked and start[FLAGS_AT] & SIGNED_ALONE:
+        return framed
+    return size if size and (marked or framed == size) else None
 
 
 def check(data: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> Image:
@@ -101,11 +108,12 @@ def check(data: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> Imag
         raise BadImage(Status.NO_DATA, f"{len(data):#x} zero bytes: nothing has arrived")
     image = _framed(data, part)
     kind = _word(image, KIND_AT) & 0xFFFF
-    if kind not in (part.kind, part.or_kind):
+    if kind not in (part.kind, *part.or_kinds):
         other = psp_parts.NAMES.get(kind, f"kind {kind:#x}")
         raise BadImage(Status.BAD_PARAMETERS, f"an image of {other} where {part.name} is expected")
     body = image[HEADER_BYTES : HEADER_BYTES + _word(image, BODY_SIZE_AT)]
-    if not _digest_is_right(body, image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES]):
+    stated = image[FLAGS_AT] & DIGEST_STATED
+    if stated and not _digest_is_right(body, image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES]):
         raise BadImage(
             Status.SECURITY,
             "the SHA-256 of its body is not the one in its header: it was changed, or is incomplete",
@@ -124,9 +132,11 @@ def _framed(data: bytes, part: Part) -> bytes:
     if _word(data, ENCRYPTED_AT) or _word(data, COMPRESSED_AT):
         raise BadImage(Status.BAD_FORMAT, "an encrypted or compressed image; this card has none")
     signature = SIGNATURE_BYTES.get(_word(data, SIGNATURE_TYPE_AT))
-    if _word(data, SIGNED_AT) != 1 or signature is None or not data[FLAGS_AT] & DIGEST_STATED:
+    if _word(data, SIGNED_AT) != 1 or signature is None or not data[FLAGS_AT] & (DIGEST_STATED | SIGNED_ALONE):
         raise BadImage(Status.BAD_FORMAT, "its header says that it is not signed, or without a digest")
     size, body = _word(data, SIZE_AT), _word(data, BODY_SIZE_AT)
+    if data[FLAGS_AT] & SIGNED_ALONE:
+        size = HEADER_BYTES + body + signature
     if not body or size != HEADER_BYTES + body + signature:
         raise BadImage(Status.BAD_FORMAT, f"a body of {body:#x} bytes in an image of {size:#x}")
     if size > len(data):

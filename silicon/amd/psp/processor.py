@@ -1,8 +1,9 @@
-"""The PSP (MP0 13.0): boot-loader mailbox, sign of life of the secure OS, control commands of its ring.
+"""The PSP (MP0 13.0 and 14.0): boot-loader mailbox, sign of life of the secure OS, control commands of its ring.
 
-Source: psp_v13_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands); ring and
-commands: `ring.py`. Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the boot
-loader sets bit 31 of C2PMSG_35 when it is done, with an error in 7:0. The secure OS answers in C2PMSG_64 the same way.
+Source: psp_v13_0.c and psp_v14_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands);
+ring and commands: `ring.py`. Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the
+boot loader sets bit 31 of C2PMSG_35 when it is done, with an error in 7:0. The secure OS answers in C2PMSG_64 the same
+way.
 """
 
 from __future__ import annotations
@@ -50,8 +51,13 @@ NEEDS: dict[int, tuple[int, ...]] = {
     boot.PSP_BL__LOAD_INTFDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_DBGDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_RASDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_IPKEYMGRDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_SOSDRV: (boot.PSP_BL__LOAD_SYSDRV,),
 }
+# prefixes of the mailbox's registers, by major version of MP0
+PREFIXES = ("MP0", "MPASP")
+# the register with the secure OS's version, which the headers of 14.0 do not name
+VERSION = 58
 TRAINING = (boot.PSP_BL__DRAM_LONG_TRAIN, boot.PSP_BL__DRAM_SHORT_TRAIN)
 FAULTS = (
     FaultKind("psp_bootloader_error", "the boot loader refuses the next component", "the error, 1 to 255; -1: 255"),
@@ -109,6 +115,7 @@ class Psp:
     ) -> None:
         """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts."""
         self.board, self.cells, self._hub = board, cells, hub
+        self._prefix = next(prefix for prefix in PREFIXES if f"{prefix}_SMN_C2PMSG_35" in cells)
         self._on_mode1_reset = on_mode1_reset
         self._waiting = waiting
         self.loaded: set[int] = set()
@@ -126,9 +133,8 @@ class Psp:
         cells.on_write(self._name(67), self._write_pointer)
         self._power_on()
 
-    @staticmethod
-    def _name(number: int) -> str:
-        return f"MP0_SMN_C2PMSG_{number}"
+    def _name(self, number: int) -> str:
+        return f"{self._prefix}_SMN_C2PMSG_{number}"
 
     def _power_on(self) -> None:
         # the boot loader has finished the board's own images
@@ -141,8 +147,9 @@ class Psp:
         self.alive = False
         self._answer = 0
         self.ring.reset()
-        for number in (36, 58, 64, 67, 69, 70, 71, 81):
-            self.cells[self._name(number)] = 0
+        for number in (36, VERSION, 64, 67, 69, 70, 71, 81):
+            if self._name(number) in self.cells:
+                self.cells[self._name(number)] = 0
         self._power_on()
 
     # --- boot loader --------------------------------------------------------------------------------------------
@@ -229,7 +236,8 @@ class Psp:
         if generation != self.ring.generation:
             return
         self.alive = True
-        self.cells[self._name(58)] = self._version
+        if self._name(VERSION) in self.cells:
+            self.cells[self._name(VERSION)] = self._version
         self.cells[self._name(81)] = SECURE_OS_ALIVE
         self.board.log.note("psp", "boot", "secure OS {:#x} runs", self._version)
         self.board.clock.after(RINGS_US, lambda: self._take_rings(generation))

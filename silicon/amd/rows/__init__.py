@@ -13,6 +13,8 @@ TABLES = {
     ),
     "mmhub": Rows((*memory.MMHUB, *vm_hub.rows("MM"))),
     "nbio": Rows(bus.NBIO),
+    "nbif": Rows(bus.NBIF),
+    "pcie": Rows(bus.PCIE),
     "mp": Rows(bus.MP),
     "hdp": Rows(small.HDP),
     "osssys": Rows(small.OSSSYS),

@@ -1,6 +1,7 @@
 """The bus interface (NBIO) and the mailboxes of the security processor and the SMU (MP).
 
-Sources: amdgpu nbio_v4_3.c, amdgpu_device.c, psp_v13_0.c, smu_v13_0.c; nbio_2_3_default.h for two values after reset.
+Sources: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, amdgpu_device.c, psp_v13_0.c, psp_v14_0.c, smu_v13_0.c;
+nbio_2_3_default.h for two values after reset.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ ASIC_INIT_COMPLETE = 0x200
 FLUSH_MEM, FLUSH_REG = 0x385C, 0x3858  # the flush registers themselves
 STRAPS = "board/nbio.py: the chip's identity and size"
 
-NBIO = (
+_BUS = (
     behaviour("RCC_STRAP0_RCC_DEV0_EPF0_STRAP0 RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", STRAPS, read_only=ALL),
     behaviour(
         "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "board/nbio.py: a physical function, virtualisation off", read_only=ALL,
@@ -37,7 +38,6 @@ NBIO = (
     behaviour("BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL", "board/nbio.py: the same", reset=FLUSH_REG),
     behaviour("BIF_BX_PF0_BIF_BME_STATUS", "board/nbio.py: an engine tried DMA while bus mastering was off", read_only=1),
     behaviour("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "board/nbio.py: doorbells are on"),
-    behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "board/nbio.py: where doorbells lead"),
     behaviour("BIF_BX0_BIOS_SCRATCH_7", "board/nbio.py: the card's own firmware has posted it", reset=ASIC_INIT_COMPLETE),
     inert(
         "BIF_BX0_BIOS_SCRATCH_# BIF_BX0_SBIOS_SCRATCH_# BIF_BX0_DRIVER_SCRATCH_# BIF_BX0_FW_SCRATCH_#",
@@ -47,7 +47,6 @@ NBIO = (
         "BIF_BX0_INTERRUPT_CNTL BIF_BX0_INTERRUPT_CNTL2",
         "a dummy read before each legacy interrupt", "nbio_v4_3.c, ih_control",
     ),
-    inert("CPM_CONTROL PCIE_CNTL2", "clock gating: affects power only", "nbio_v4_3.c, update_medium_grain_clock_gating"),
     inert(
         "BIF_BX0_BIF_DOORBELL_INT_CNTL", "interrupts of memory errors, of which the card has none",
         "nbio_v4_3.c, handle_ras_*",
@@ -64,15 +63,33 @@ NBIO = (
     unmodelled("BIF_BX0_BIF_MM_INDACCESS_CNTL", "disabling the windows to registers", starts=("MM_INDACCESS_DIS",)),
 )  # fmt: skip
 
-MP = (
-    behaviour("MP0_SMN_C2PMSG_35 MP0_SMN_C2PMSG_36", "psp/processor.py: the boot loader's command and image"),
-    behaviour("MP0_SMN_C2PMSG_33 MP0_SMN_C2PMSG_58 MP0_SMN_C2PMSG_81", "psp/processor.py: ready, version, alive", read_only=ALL),
-    behaviour(
-        "MP0_SMN_C2PMSG_64 MP0_SMN_C2PMSG_67 MP0_SMN_C2PMSG_69 MP0_SMN_C2PMSG_70 MP0_SMN_C2PMSG_71", "psp/processor.py: the ring",
+_ROUTES = behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "board/nbio.py, board/chips.py: where doorbells lead")
+_GATING = inert(
+    "CPM_CONTROL PCIE_CNTL2", "clock gating: affects power only", "nbio_v4_3.c, update_medium_grain_clock_gating"
+)
+NBIO = (*_BUS, _ROUTES, _GATING)
+# since 6.3 the registers of the link are a block of their own
+NBIF = (*_BUS, _ROUTES.with_prefix("", "GDC_S2A0_"))
+PCIE = (
+    _GATING,
+    inert(
+        "PCIE_LC_CNTL PCIE_LC_CNTL# PCIE_LC_RXRECOVER_RXSTANDBY_CNTL",
+        "low-power states of the link, which affect power only", "nbif_v6_3_1.c, program_aspm",
     ),
+)  # fmt: skip
+
+_MP0 = (
+    behaviour("C2PMSG_35 C2PMSG_36", "psp/processor.py: the boot loader's command and image"),
+    behaviour("C2PMSG_33 C2PMSG_58 C2PMSG_81", "psp/processor.py: ready, version, alive", read_only=ALL),
+    behaviour("C2PMSG_64 C2PMSG_67 C2PMSG_69 C2PMSG_70 C2PMSG_71", "psp/processor.py: the ring"),
+)
+MP = (
+    *(row.with_prefix("", "MP0_SMN_") for row in _MP0),
+    # in 14.0
+    *(row.with_prefix("", "MPASP_SMN_") for row in _MP0),
     behaviour("MP1_SMN_C2PMSG_66 MP1_SMN_C2PMSG_82 MP1_SMN_C2PMSG_90", "smu/controller.py: message, argument, answer"),
     behaviour("MP1_SMN_C2PMSG_53 MP1_SMN_C2PMSG_54 MP1_SMN_C2PMSG_75", "smu/controller.py: the same, for debugging"),
-    behaviour("MP1_FIRMWARE_FLAGS", "smu/controller.py: the SMU runs", read_only=ALL),
+    behaviour("MP1_FIRMWARE_FLAGS MP1_CRU1_MP1_FIRMWARE_FLAGS", "smu/controller.py: the SMU runs", read_only=ALL),
     inert(
         "MP1_SMN_IH_SW_INT MP1_SMN_IH_SW_INT_CTRL",
         "interrupts from the SMU to the driver, which the model never raises", "smu_v13_0.c, set_irq_state",

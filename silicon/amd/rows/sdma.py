@@ -1,6 +1,6 @@
 """The copy engines' registers, which are among the graphics core's.
 
-Source: amdgpu sdma_v6_0.c.
+Sources: amdgpu sdma_v6_0.c, sdma_v7_0.c.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 START = "sdma_v6_0.c, gfx_resume"
 
 ROWS = (
-    behaviour("SDMA#_F32_CNTL", "sdma/engine.py: the threads halt and run", reset=1),
+    behaviour("SDMA#_F32_CNTL SDMA#_MCU_CNTL", "sdma/engine.py: the engine halts and runs", reset=1),
     behaviour("SDMA#_STATUS_REG SDMA#_QUEUE#_CONTEXT_STATUS", "sdma/engine.py: what is busy", read_only=ALL),
     behaviour("SDMA#_FREEZE SDMA#_QUEUE_RESET_REQ", "sdma/engine.py: freezing the engine; dropping queues"),
     behaviour("SDMA#_CNTL", "sdma/engine.py: enabled interrupts"),

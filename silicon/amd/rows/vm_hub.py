@@ -24,7 +24,8 @@ _ROWS = (
         "VM_L2_PROTECTION_FAULT_CNTL VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32 VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32",
         "memory/hub.py: effects of a fault",
     ),
-    behaviour("VM_L2_PROTECTION_FAULT_STATUS", "memory/hub.py: the first fault", read_only=ALL),
+    # two registers since GC 12 and MMHUB 4.1; the second tells of poisoned memory, which the model lacks
+    behaviour("VM_L2_PROTECTION_FAULT_STATUS VM_L2_PROTECTION_FAULT_STATUS_LO32", "memory/hub.py: the first fault", read_only=ALL),
     behaviour("VM_L2_PROTECTION_FAULT_ADDR_LO32 VM_L2_PROTECTION_FAULT_ADDR_HI32", "memory/hub.py: its page", read_only=ALL),
     behaviour(
         "MC_VM_FB_OFFSET MC_VM_FB_LOCATION_BASE MC_VM_FB_LOCATION_TOP MC_VM_AGP_BASE MC_VM_AGP_BOT MC_VM_AGP_TOP"

@@ -1,7 +1,7 @@
-"""An SDMA engine (6.0): eight queues with byte-counted rings, activated by registers or by a queue descriptor.
+"""An SDMA engine (6.0 and 7.0): eight queues with byte-counted rings, activated by registers or by a queue descriptor.
 
 Each queue is a coroutine: a packet runs until it waits or its time slice ends, then the clock resumes it. Source:
-sdma_v6_0.c, v11_structs.h.
+sdma_v6_0.c, sdma_v7_0.c, v11_structs.h, v12_structs.h.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ringup.autogen.amd import ih as ids
-from ringup.autogen.amd.mqd import v11_sdma_mqd
+from ringup.autogen.amd import mqd
+from ringup.autogen.layout import Struct
 from ringup.errors import RingupError
 from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink, VmFault
-from ringup.silicon.amd.sdma.packets import BadPacket, Engine, execute
+from ringup.silicon.amd.sdma.packets import PACKETS, PACKETS_7, BadPacket, Engine, Packets, execute
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.clock import Timer
 from ringup.silicon.common.faults import FaultKind
@@ -27,9 +28,37 @@ POLL_US = 20
 # SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT, sdma_v6_0.c: 100 ms per unit
 WATCHDOG_UNIT_US = 100_000
 FETCH_DWORDS = 64
-# GFX_FW_TYPE_SDMA_UCODE_TH0, _TH1 of psp_gfx_if.h: the two threads every engine runs
-FIRMWARE = (71, 72)
 FAULTS = (FaultKind("sdma_stuck_fence", "SDMA fences are not written", "how many; -1: all"),)
+
+
+@dataclass(frozen=True, slots=True)
+class SdmaRow:
+    """The differences between generations of the engine.
+
+    `control`: the register that halts it; `freeze`: the field of SDMA0_FREEZE that freezes it. `firmware`: types of
+    psp_gfx_if.h that it needs. `idle`, `set`: fields of SDMA0_STATUS_REG that only this generation has, and that show
+    an idle engine, or are always set.
+    """
+
+    version: tuple[int, int, int]
+    control: str
+    freeze: str
+    firmware: tuple[int, ...]
+    mqd: type[Struct]
+    packets: Packets
+    idle: tuple[str, ...]
+    set: tuple[str, ...]
+
+
+# GFX_FW_TYPE_SDMA_UCODE_TH0, _TH1: the two threads of 6.0; 7.0 has one, whose firmware is sent as the first's
+# (amdgpu_psp.c, psp_get_fw_type, AMDGPU_UCODE_ID_SDMA_RS64)
+SDMA_6 = SdmaRow(
+    (6, 0, 0), "F32_CNTL", "FREEZE", (71, 72), mqd.v11_sdma_mqd, PACKETS, ("EX_IDLE", "PREV_CMD_IDLE"), ("SEM_IDLE",)
+)
+SDMA_7 = SdmaRow(
+    (7, 0, 0), "MCU_CNTL", "MCU_FREEZE", (71,), mqd.v12_sdma_mqd, PACKETS_7,
+    ("FETCH_IDLE", "EXEC_ENG_IDLE", "PROC_CNTL_IDLE"), ("UCODE_INIT_DONE",),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -68,8 +97,11 @@ class Sdma(Engine):
     include its own.
     """
 
-    def __init__(self, board: Board, hub: Hub, interrupts: InterruptSink, cells: Cells, index: int) -> None:
-        super().__init__(board, hub)
+    def __init__(
+        self, board: Board, hub: Hub, interrupts: InterruptSink, cells: Cells, index: int, row: SdmaRow = SDMA_6
+    ) -> None:
+        super().__init__(board, hub, row.version, row.packets)
+        self.row = row
         self._interrupts, self.cells, self.index = interrupts, cells, index
         self.name, self.client = f"sdma{index}", f"SDMA{index}"
         self.queues = [Queue(number) for number in range(QUEUES)]
@@ -81,7 +113,7 @@ class Sdma(Engine):
 
     def _set_up(self) -> None:
         cells, prefix = self.cells, f"SDMA{self.index}_"
-        cells.on_write(f"{prefix}F32_CNTL", self._halt)
+        cells.on_write(f"{prefix}{self.row.control}", self._halt)
         cells.on_read(f"{prefix}STATUS_REG", self._status)
         cells.on_write(f"{prefix}QUEUE_RESET_REQ", self._reset_queues)
         cells.on_read(f"{prefix}FREEZE", self._freeze)
@@ -120,23 +152,23 @@ class Sdma(Engine):
             self.cells[f"{self._queue_name(queue)}RB_CNTL"] = 0
         for name in ("FREEZE", "QUEUE_RESET_REQ", "INT_STATUS"):
             self.cells[f"SDMA{self.index}_{name}"] = 0
-        self.cells[f"SDMA{self.index}_F32_CNTL"] = 1  # HALT
+        self.cells[f"SDMA{self.index}_{self.row.control}"] = 1  # HALT
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Record that a thread's firmware is loaded."""
-        if fw_type in FIRMWARE:
+        if fw_type in self.row.firmware:
             self._loaded.add(fw_type)
 
     @property
     def running(self) -> bool:
         """Whether the threads run: firmware loaded, not halted, not frozen."""
-        halted = self.cells.get(f"SDMA{self.index}_F32_CNTL", "HALT")
-        frozen = self.cells.get(f"SDMA{self.index}_FREEZE", "FREEZE")
-        return not halted and not frozen and self._loaded.issuperset(FIRMWARE)
+        halted = self.cells.get(f"SDMA{self.index}_{self.row.control}", "HALT")
+        frozen = self.cells.get(f"SDMA{self.index}_FREEZE", self.row.freeze)
+        return not halted and not frozen and self._loaded.issuperset(self.row.firmware)
 
     def _halt(self, value: int) -> None:
-        if not self.cells.field(f"SDMA{self.index}_F32_CNTL", "HALT", value):
-            if not self._loaded.issuperset(FIRMWARE):
+        if not self.cells.field(f"SDMA{self.index}_{self.row.control}", "HALT", value):
+            if not self._loaded.issuperset(self.row.firmware):
                 self.board.log.note(
                     self.name, "violation", "unhalted without firmware: the threads have nothing to run"
                 )
@@ -148,7 +180,7 @@ class Sdma(Engine):
 
     def _freeze(self) -> int:
         name = f"SDMA{self.index}_FREEZE"
-        return self.cells.replace(name, self.cells[name], FROZEN=self.cells.get(name, "FREEZE"))
+        return self.cells.replace(name, self.cells[name], FROZEN=self.cells.get(name, self.row.freeze))
 
     def _reset_queues(self, value: int) -> None:
         for queue in self.queues:
@@ -191,13 +223,11 @@ class Sdma(Engine):
             self._poll(queue)
 
     def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
-        """Activate a queue from its descriptor (`v11_sdma_mqd`), as the schedulers do. Register names derive from
-        member names.
-        """
+        """Activate a queue from its descriptor, as the schedulers do. Register names derive from member names."""
         queue = self.queues[number]
         self._drop(queue)
         name = self._queue_name(queue)
-        for member, value in zip(v11_sdma_mqd.leaves(), v11_sdma_mqd.unpack(descriptor), strict=True):
+        for member, value in zip(self.row.mqd.leaves(), self.row.mqd.unpack(descriptor), strict=True):
             register = name + member.removeprefix("sdmax_rlcx_").replace("sched_cntl", "schedule_cntl").upper()
             if register in self.cells and isinstance(value, int):
                 self.cells[register] = value
@@ -451,8 +481,8 @@ class Sdma(Engine):
         return self.cells.replace(
             f"SDMA{self.index}_STATUS_REG", 0,
             IDLE=idle, REG_IDLE=1, RB_EMPTY=idle, RB_CMD_IDLE=idle, IB_CMD_IDLE=1 - inside, BLOCK_IDLE=idle, INSIDE_IB=inside,
-            EX_IDLE=idle, MC_WR_IDLE=idle, SRBM_IDLE=1, RB_MC_RREQ_IDLE=idle, IB_MC_RREQ_IDLE=1, MC_RD_IDLE=idle,
-            DELTA_RPTR_EMPTY=1, PREV_CMD_IDLE=idle, SEM_IDLE=1, INT_IDLE=1,
+            MC_WR_IDLE=idle, SRBM_IDLE=1, RB_MC_RREQ_IDLE=idle, IB_MC_RREQ_IDLE=1, MC_RD_IDLE=idle, DELTA_RPTR_EMPTY=1, INT_IDLE=1,
+            **dict.fromkeys(self.row.idle, idle), **dict.fromkeys(self.row.set, 1),
         )  # fmt: skip
 
     def _context_status(self, queue: Queue) -> int:

@@ -1,5 +1,5 @@
-"""The execution of SDMA packets. Layouts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, amdgpu_vm_sdma.c, Mesa's users
-of the engine.
+"""The execution of SDMA packets. Layouts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, sdma_v7_0.c,
+amdgpu_vm_sdma.c, Mesa's users of the engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ POLL_FOREVER = 0xFFF
 # sub-operation of GCR_REQ in user queues. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
 USER_GCR = 1
 NO_ENGINE = 31  # in VM_INVALIDATION
-VERSION = (6, 0, 0)
 Work = Generator[float, None, None]
 
 
@@ -47,8 +46,8 @@ class Engine(ABC):
     name: str
     index: int
 
-    def __init__(self, board: Board, hub: Hub) -> None:
-        self.board, self.hub = board, hub
+    def __init__(self, board: Board, hub: Hub, version: tuple[int, int, int], packets: Packets) -> None:
+        self.board, self.hub, self.version, self.packets = board, hub, version, packets
         self.timestamp_offset = 0
 
     @abstractmethod
@@ -92,20 +91,20 @@ def execute(engine: Engine, queue: Queue) -> Work:
     """Fetch and execute one packet."""
     (header,) = yield from engine.fetch(queue, 1)
     op, sub_op = header & 0xFF, header >> 8 & 0xFF
-    row = PACKETS.get((op, sub_op)) or PACKETS.get((op, None))
+    row = engine.packets.get((op, sub_op)) or engine.packets.get((op, None))
     if row is None:
         if (op, sub_op) in UNMODELLED:
             raise Unmodelled(f"{engine.name}: SDMA packet {UNMODELLED[op, sub_op]} ({header:#010x})")
         raise BadPacket(f"header {header:#010x}: there is no packet {op} sub-operation {sub_op}")
     layout, handler = row
-    size = layout.place(VERSION)[0] if layout is not pkt.SDMA_PKT_NOP else 1
+    size = layout.place(engine.version)[0] if layout is not pkt.SDMA_PKT_NOP else 1
     # its first data dword is counted as a field
     payload = 1 if layout is pkt.SDMA_PKT_WRITE_UNTILED else 0
     rest = yield from engine.fetch(queue, size - 1 - payload)
     value = header
     for number, dword in enumerate(rest, 1):
         value |= dword << 32 * number
-    packet = layout.at(VERSION)(value)
+    packet = layout.at(engine.version)(value)
     if getattr(packet, "tmz", 0) or getattr(packet, "encrypt", 0):
         raise Unmodelled(f"{engine.name}: a packet on protected memory ({header:#010x})")
     engine.board.log.note(engine.name, "packet", "queue {}: {!r}", queue.number, packet)
@@ -277,23 +276,47 @@ def _register_write(engine: Engine, queue: Queue, packet: Any) -> Work:
     are not.
     """
     address, space = packet.addr * 4, engine.board.space
-    if not engine.may_write_registers(queue):
-        engine.board.log.note(
-            engine.name,
-            "violation",
-            "queue {}: SRBM_WRITE of {:#x} is not privileged and is skipped",
-            queue.number,
-            address,
-        )
-        engine.write_refused(queue)
-        yield PACKET_US
-        return
-    if packet.byte_en == 0xF:
+    if not _may_write(engine, queue, address):
+        pass
+    elif packet.byte_en == 0xF:
         space.write(address, packet.data)
     elif packet.byte_en:
         mask = sum(0xFF << 8 * number for number in range(4) if packet.byte_en >> number & 1)
         space.write(address, space.read(address) & ~mask | packet.data & mask)
     yield PACKET_US
+
+
+def _may_write(engine: Engine, queue: Queue, address: int) -> bool:
+    """Return whether the buffer may write a register; report it to the host if not."""
+    if engine.may_write_registers(queue):
+        return True
+    form = "queue {}: SRBM_WRITE of {:#x} is not privileged and is skipped"
+    engine.board.log.note(engine.name, "violation", form, queue.number, address)
+    engine.write_refused(queue)
+    return False
+
+
+def _register_write_7(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Write a register: since 7.0 the address counts bytes, and there are no byte enables. Source: sdma_v7_0.c,
+    emit_wreg.
+    """
+    address = int(packet) >> 32 & 0xFFFF_FFFF
+    if address % 4:
+        raise BadPacket(f"a register write to byte {address:#x}")
+    if _may_write(engine, queue, address):
+        engine.board.space.write(address, packet.data)
+    yield PACKET_US
+
+
+def _linear_7(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Copy; since 7.0 the header's CPV says that a dword of compression settings follows. Source: sdma_v7_0.c,
+    emit_copy_buffer.
+    """
+    if packet.cpv:
+        (compression,) = yield from engine.fetch(queue, 1)
+        if compression:
+            raise Unmodelled(f"{engine.name}: a copy of compressed memory ({packet!r}, {compression:#x})")
+    yield from sdma_copy.linear(engine, queue, packet)
 
 
 def _cache(engine: Engine, queue: Queue, packet: Any) -> Work:
@@ -304,7 +327,8 @@ def _cache(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 Handler = Callable[[Engine, "Queue", Any], Work]
-PACKETS: dict[tuple[int, int | None], tuple[Any, Handler]] = {
+Packets = dict[tuple[int, int | None], tuple[Any, Handler]]
+PACKETS: Packets = {
     (pkt.SDMA_OP_NOP, None): (pkt.SDMA_PKT_NOP, _nop),
     (pkt.SDMA_OP_WRITE, pkt.SDMA_SUBOP_WRITE_LINEAR): (pkt.SDMA_PKT_WRITE_UNTILED, _write),
     (pkt.SDMA_OP_FENCE, 0): (pkt.SDMA_PKT_FENCE, _fence),
@@ -325,6 +349,10 @@ PACKETS: dict[tuple[int, int | None], tuple[Any, Handler]] = {
     (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR_SUB_WIND): (pkt.SDMA_PKT_COPY_LINEAR_SUBWIN, sdma_copy.window),
     (pkt.SDMA_OP_CONST_FILL, 0): (pkt.SDMA_PKT_CONSTANT_FILL, sdma_copy.fill),
     (pkt.SDMA_OP_PTEPDE, pkt.SDMA_SUBOP_PTEPDE_GEN): (pkt.SDMA_PKT_WRITE_INCR, sdma_copy.generate),
+}
+PACKETS_7: Packets = PACKETS | {
+    (pkt.SDMA_OP_SRBM_WRITE, 0): (pkt.SDMA_PKT_SRBM_WRITE, _register_write_7),
+    (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR): (pkt.SDMA_PKT_COPY_LINEAR, _linear_7),
 }
 UNMODELLED = {
     (pkt.SDMA_OP_COPY, number): f"COPY sub-operation {number} (tiled, physical or dirty-page copies)"

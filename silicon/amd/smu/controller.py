@@ -1,6 +1,6 @@
-"""The SMU (MP1 13.0): its mailbox, features, clocks, power limit and tables.
+"""The SMU (MP1 13.0 and 14.0): its mailbox, features, clocks, power limit and tables.
 
-Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host
+Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v14_0.c, their _ppt.c (use) and _ppsmc.h (messages, answers). The host
 writes 0 to C2PMSG_90, the argument to C2PMSG_82 and the message to C2PMSG_66; the firmware puts a result into 82 and
 then a non-zero answer into 90.
 """
@@ -27,7 +27,9 @@ MODE1_RESET_US = 1_000
 MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 90))
 # smu_v13_0_0_ppt.c
 DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54))
-FLAGS = "MP1_FIRMWARE_FLAGS"
+# by generation
+FLAGS = ("MP1_FIRMWARE_FLAGS", "MP1_CRU1_MP1_FIRMWARE_FLAGS")
+MESSAGE_PREFIX = "PPSMC_MSG_"
 # MP1_Public: where hosts access MP1's own registers over SMN
 PUBLIC_ALIAS = 0x3B0_0000
 ALIAS_BYTES = 0x10_0000
@@ -78,21 +80,32 @@ class Smu:
         self.board, self.cells, self._hub, self.row = board, cells, hub, row
         self._on_mode1_reset = on_mode1_reset
         self.power = Power(board.clock, row, busy_ns)
+        names = {name for name in vars(row.interface) if name.startswith(MESSAGE_PREFIX)}
+        self._messages = {getattr(row.interface, name): name.removeprefix(MESSAGE_PREFIX) for name in names}
+        self._features = smu_tables.features(row.interface)
         board.faults.know(*FAULTS)
         cells.on_write(MESSAGE, self._message)
         cells.on_write(DEBUG_MESSAGE, self._debug_message)
-        first = PUBLIC_ALIAS | cells.address(FLAGS) & (ALIAS_BYTES - 1) & ~0xFFF
-        offset = first - (cells.address(FLAGS) & ~0xFFF)
-        flags = cells.address(FLAGS)
-        board.space.door(row.flags_address, 4, lambda _: cells.read(flags), lambda _, value: cells.write(flags, value))
-        board.space.door(
+        self._flags = next(name for name in FLAGS if name in cells)
+        self._publish(cells.address(self._flags))
+        self._generation = 0
+        self._forget()
+
+    def _publish(self, flags: int) -> None:
+        """Map the flags, at the byte address `flags`, and their page to where hosts read them over SMN."""
+        cells, space = self.cells, self.board.space
+        first = PUBLIC_ALIAS | flags & (ALIAS_BYTES - 1) & ~0xFFF
+        offset = first - (flags & ~0xFFF)
+        # some chips have them there
+        if not offset:
+            return
+        space.door(self.row.flags_address, 4, lambda _: cells.read(flags), lambda _, value: cells.write(flags, value))
+        space.door(
             first,
             0x1000,
             lambda address: cells.read(address - offset),
             lambda address, value: cells.write(address - offset, value),
         )
-        self._generation = 0
-        self._forget()
 
     def _forget(self) -> None:
         self.running = False
@@ -110,7 +123,7 @@ class Smu:
         self._generation += 1
         self._forget()
         self.power.reset()
-        self.cells[FLAGS] = 0
+        self.cells[self._flags] = 0
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Start once the PSP has loaded the SMU's firmware."""
@@ -121,7 +134,7 @@ class Smu:
     def _start(self, generation: int) -> None:
         if generation == self._generation:
             self.running = True
-            self.cells.put(FLAGS, INTERRUPTS_ENABLED=1)
+            self.cells.put(self._flags, INTERRUPTS_ENABLED=1)
             self.board.log.note("smu", "boot", "firmware {:#x} runs", self.row.firmware_version)
 
     # --- mailbox ------------------------------------------------------------------------------------------------
@@ -143,7 +156,7 @@ class Smu:
                 self._busy = False
                 self._answer(number, argument)
 
-        slow = number in (smu.PPSMC_MSG_TransferTableSmu2Dram, smu.PPSMC_MSG_TransferTableDram2Smu)
+        slow = self._messages.get(number) in ("TransferTableSmu2Dram", "TransferTableDram2Smu")
         self.board.clock.after(TABLE_US if slow else ANSWER_US, finish)
 
     def _answer(self, number: int, argument: int) -> None:
@@ -166,13 +179,13 @@ class Smu:
         injected = self.board.faults.get("smu_answer")
         if injected is not None:
             raise Refused(injected & 0xFF, "an injected fault")
-        handler = MESSAGES.get(number)
-        known = number not in self.row.lacks
-        if known and number in STATE_ONLY:
+        name = self._messages.get(number, "")
+        handler = MESSAGES.get(name)
+        if name in STATE_ONLY:
             return 0
-        if handler is None or not known:
+        if handler is None:
             raise Refused(smu.PPSMC_Result_UnknownCmd, "this firmware has no such message")
-        if self.baco and number != smu.PPSMC_MSG_ExitBaco:
+        if self.baco and name != "ExitBaco":
             raise prerequisite("the chip is off (BACO)")
         self.power.advance()
         return handler(self, argument) or 0
@@ -197,7 +210,7 @@ class Smu:
 
     def _enable(self, wanted: int, on: bool) -> None:
         if on:
-            self.power.features |= wanted & smu_tables.FEATURES & self.allowed_features
+            self.power.features |= wanted & self._features & self.allowed_features
         else:
             self.power.features &= ~wanted
 
@@ -297,7 +310,7 @@ class Smu:
         # a view of a part does not keep the memory alive
         whole = self.row.interface.OverDriveTableExternal_t.view(bytearray(data))
         table = whole.OverDriveTable
-        if not table.FeatureCtrlMask >> smu.PP_OD_FEATURE_PPT_BIT & 1:
+        if not table.FeatureCtrlMask >> self.row.interface.PP_OD_FEATURE_PPT_BIT & 1:
             return
         below, above = self.row.power_limit_percent
         if not -below <= table.Ppt <= above:
@@ -312,7 +325,7 @@ class Smu:
         self.power.gfxoff_allowed = allowed
 
     def _enter_baco(self, argument: int) -> None:
-        if not self.power.features >> smu.FEATURE_BACO_BIT & 1:
+        if not self.power.features >> self.row.interface.FEATURE_BACO_BIT & 1:
             raise prerequisite("the BACO feature does not run")
         self.baco = True
 
@@ -324,57 +337,57 @@ class Smu:
 
 
 Handler = Callable[[Smu, int], "int | None"]
-MESSAGES: dict[int, Handler] = {
-    smu.PPSMC_MSG_TestMessage: Smu._test,
-    smu.PPSMC_MSG_GetSmuVersion: lambda s, a: s.row.firmware_version,
-    smu.PPSMC_MSG_GetDriverIfVersion: lambda s, a: s.row.interface_version,
-    smu.PPSMC_MSG_SetAllowedFeaturesMaskLow: lambda s, a: s._allow(a, 0),
-    smu.PPSMC_MSG_SetAllowedFeaturesMaskHigh: lambda s, a: s._allow(a, 32),
-    smu.PPSMC_MSG_EnableAllSmuFeatures: lambda s, a: s._enable(smu_tables.FEATURES, True),
-    smu.PPSMC_MSG_DisableAllSmuFeatures: lambda s, a: s._enable((1 << 64) - 1, False),
-    smu.PPSMC_MSG_EnableSmuFeaturesLow: lambda s, a: s._enable(a, True),
-    smu.PPSMC_MSG_EnableSmuFeaturesHigh: lambda s, a: s._enable(a << 32, True),
-    smu.PPSMC_MSG_DisableSmuFeaturesLow: lambda s, a: s._enable(a, False),
-    smu.PPSMC_MSG_DisableSmuFeaturesHigh: lambda s, a: s._enable(a << 32, False),
-    smu.PPSMC_MSG_GetRunningSmuFeaturesLow: lambda s, a: s.power.features & 0xFFFF_FFFF,
-    smu.PPSMC_MSG_GetRunningSmuFeaturesHigh: lambda s, a: s.power.features >> 32,
-    smu.PPSMC_MSG_SetDriverDramAddrHigh: lambda s, a: s._address("driver_address", a, 32),
-    smu.PPSMC_MSG_SetDriverDramAddrLow: lambda s, a: s._address("driver_address", a, 0),
-    smu.PPSMC_MSG_SetToolsDramAddrHigh: lambda s, a: s._address("tools_address", a, 32),
-    smu.PPSMC_MSG_SetToolsDramAddrLow: lambda s, a: s._address("tools_address", a, 0),
-    smu.PPSMC_MSG_TransferTableSmu2Dram: Smu._to_dram,
-    smu.PPSMC_MSG_TransferTableDram2Smu: Smu._from_dram,
-    smu.PPSMC_MSG_EnterBaco: Smu._enter_baco,
-    smu.PPSMC_MSG_ExitBaco: Smu._exit_baco,
-    smu.PPSMC_MSG_SetSoftMinByFreq: lambda s, a: s._limit(a, hard=False, upper=False),
-    smu.PPSMC_MSG_SetSoftMaxByFreq: lambda s, a: s._limit(a, hard=False, upper=True),
-    smu.PPSMC_MSG_SetHardMinByFreq: lambda s, a: s._limit(a, hard=True, upper=False),
-    smu.PPSMC_MSG_SetHardMaxByFreq: lambda s, a: s._limit(a, hard=True, upper=True),
-    smu.PPSMC_MSG_GetMinDpmFreq: Smu._lowest,
-    smu.PPSMC_MSG_GetMaxDpmFreq: Smu._highest,
-    smu.PPSMC_MSG_GetDcModeMaxDpmFreq: Smu._highest,
-    smu.PPSMC_MSG_GetDpmFreqByIndex: Smu._level,
-    smu.PPSMC_MSG_SetWorkloadMask: lambda s, a: setattr(s, "workload", a),
-    smu.PPSMC_MSG_AllowGfxOff: lambda s, a: s._gfxoff(True),
-    smu.PPSMC_MSG_DisallowGfxOff: lambda s, a: s._gfxoff(False),
-    smu.PPSMC_MSG_PowerUpVcn: lambda s, a: s._power_domain("vcn", a, True),
-    smu.PPSMC_MSG_PowerDownVcn: lambda s, a: s._power_domain("vcn", a, False),
-    smu.PPSMC_MSG_PowerUpJpeg: lambda s, a: s._power_domain("jpeg", a, True),
-    smu.PPSMC_MSG_PowerDownJpeg: lambda s, a: s._power_domain("jpeg", a, False),
-    smu.PPSMC_MSG_Mode1Reset: Smu._mode1,
-    smu.PPSMC_MSG_SetPptLimit: Smu._set_power_limit,
-    smu.PPSMC_MSG_GetPptLimit: lambda s, a: s.power.power_limit,
+MESSAGES: dict[str, Handler] = {
+    "TestMessage": Smu._test,
+    "GetSmuVersion": lambda s, a: s.row.firmware_version,
+    "GetDriverIfVersion": lambda s, a: s.row.interface_version,
+    "SetAllowedFeaturesMaskLow": lambda s, a: s._allow(a, 0),
+    "SetAllowedFeaturesMaskHigh": lambda s, a: s._allow(a, 32),
+    "EnableAllSmuFeatures": lambda s, a: s._enable((1 << 64) - 1, True),
+    "DisableAllSmuFeatures": lambda s, a: s._enable((1 << 64) - 1, False),
+    "EnableSmuFeaturesLow": lambda s, a: s._enable(a, True),
+    "EnableSmuFeaturesHigh": lambda s, a: s._enable(a << 32, True),
+    "DisableSmuFeaturesLow": lambda s, a: s._enable(a, False),
+    "DisableSmuFeaturesHigh": lambda s, a: s._enable(a << 32, False),
+    "GetRunningSmuFeaturesLow": lambda s, a: s.power.features & 0xFFFF_FFFF,
+    "GetRunningSmuFeaturesHigh": lambda s, a: s.power.features >> 32,
+    "SetDriverDramAddrHigh": lambda s, a: s._address("driver_address", a, 32),
+    "SetDriverDramAddrLow": lambda s, a: s._address("driver_address", a, 0),
+    "SetToolsDramAddrHigh": lambda s, a: s._address("tools_address", a, 32),
+    "SetToolsDramAddrLow": lambda s, a: s._address("tools_address", a, 0),
+    "TransferTableSmu2Dram": Smu._to_dram,
+    "TransferTableDram2Smu": Smu._from_dram,
+    "EnterBaco": Smu._enter_baco,
+    "ExitBaco": Smu._exit_baco,
+    "SetSoftMinByFreq": lambda s, a: s._limit(a, hard=False, upper=False),
+    "SetSoftMaxByFreq": lambda s, a: s._limit(a, hard=False, upper=True),
+    "SetHardMinByFreq": lambda s, a: s._limit(a, hard=True, upper=False),
+    "SetHardMaxByFreq": lambda s, a: s._limit(a, hard=True, upper=True),
+    "GetMinDpmFreq": Smu._lowest,
+    "GetMaxDpmFreq": Smu._highest,
+    "GetDcModeMaxDpmFreq": Smu._highest,
+    "GetDpmFreqByIndex": Smu._level,
+    "SetWorkloadMask": lambda s, a: setattr(s, "workload", a),
+    "AllowGfxOff": lambda s, a: s._gfxoff(True),
+    "DisallowGfxOff": lambda s, a: s._gfxoff(False),
+    "PowerUpVcn": lambda s, a: s._power_domain("vcn", a, True),
+    "PowerDownVcn": lambda s, a: s._power_domain("vcn", a, False),
+    "PowerUpJpeg": lambda s, a: s._power_domain("jpeg", a, True),
+    "PowerDownJpeg": lambda s, a: s._power_domain("jpeg", a, False),
+    "Mode1Reset": Smu._mode1,
+    "SetPptLimit": Smu._set_power_limit,
+    "GetPptLimit": lambda s, a: s.power.power_limit,
 }
 STATE_ONLY = frozenset({  # accepted, without any effect that the model shows
-    smu.PPSMC_MSG_RunDcBtc, smu.PPSMC_MSG_UseDefaultPPTable, smu.PPSMC_MSG_OverridePcieParameters, smu.PPSMC_MSG_NotifyPowerSource,
-    smu.PPSMC_MSG_ReenableAcDcInterrupt, smu.PPSMC_MSG_SetMGpuFanBoostLimitRpm, smu.PPSMC_MSG_PrepareMp1ForUnload,
-    smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_EnableUCLKShadow, smu.PPSMC_MSG_AllowIHHostInterrupt, smu.PPSMC_MSG_SetGpoAllow,
-    smu.PPSMC_MSG_SetExternalClientDfCstateAllow, smu.PPSMC_MSG_ArmD3, smu.PPSMC_MSG_BacoAudioD3PME,
-    smu.PPSMC_MSG_SetNumBadMemoryPagesRetired, smu.PPSMC_MSG_SetBadMemoryPagesRetiredFlagsPerChannel,
-    smu.PPSMC_MSG_DramLogSetDramAddrHigh, smu.PPSMC_MSG_DramLogSetDramAddrLow, smu.PPSMC_MSG_DramLogSetDramSize,
-    smu.PPSMC_MSG_SetSystemVirtualDramAddrHigh, smu.PPSMC_MSG_SetSystemVirtualDramAddrLow, smu.PPSMC_MSG_SetFwDstatesMask,
-    smu.PPSMC_MSG_SetThrottlerMask, smu.PPSMC_MSG_SetVideoFps, smu.PPSMC_MSG_SetTemperatureInputSelect, smu.PPSMC_MSG_AllowGfxDcs,
-    smu.PPSMC_MSG_DisallowGfxDcs, smu.PPSMC_MSG_EnableAudioStutterWA, smu.PPSMC_MSG_SetDcsArch, smu.PPSMC_MSG_SetPriorityDeltaGain,
+    "RunDcBtc", "UseDefaultPPTable", "OverridePcieParameters", "NotifyPowerSource",
+    "ReenableAcDcInterrupt", "SetMGpuFanBoostLimitRpm", "PrepareMp1ForUnload",
+    "DALNotPresent", "EnableUCLKShadow", "AllowIHHostInterrupt", "SetGpoAllow",
+    "SetExternalClientDfCstateAllow", "ArmD3", "BacoAudioD3PME",
+    "SetNumBadMemoryPagesRetired", "SetBadMemoryPagesRetiredFlagsPerChannel",
+    "DramLogSetDramAddrHigh", "DramLogSetDramAddrLow", "DramLogSetDramSize",
+    "SetSystemVirtualDramAddrHigh", "SetSystemVirtualDramAddrLow", "SetFwDstatesMask",
+    "SetThrottlerMask", "SetVideoFps", "SetTemperatureInputSelect", "AllowGfxDcs",
+    "DisallowGfxDcs", "EnableAudioStutterWA", "SetDcsArch", "SetPriorityDeltaGain",
 })  # fmt: skip
 WRITABLE = {  # tables that a driver may write, with their layouts
     smu.TABLE_PPTABLE: "PPTable_t",

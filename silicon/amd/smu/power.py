@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.autogen.structs import memory
-from ringup.silicon.amd.smu.tables import SAVING, PowerRow
+from ringup.silicon.amd.smu.tables import SAVING_NAMES, PowerRow, features
 from ringup.silicon.common.clock import VirtualClock
 
 # time over which activity and power are averaged
 AVERAGE_SECONDS = 0.1
 GFXOFF_AFTER_SECONDS = 0.05  # of idle time
+# sensors at hot spots, by generation
+HOTSPOTS = ("TEMP_HOTSPOT", "TEMP_HOTSPOT_G", "TEMP_HOTSPOT_M", "TEMP_HOTSPOT_GFX", "TEMP_HOTSPOT_SOC")
+MOVING = "MovingAverage"
 FAN_STARTS, FAN_FULL = 52.0, 95.0  # °C
 
 
@@ -34,6 +37,7 @@ class Power:
 
     def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
         self._clock, self.row, self._busy_ns = clock, row, busy_ns
+        self._saving = features(row.interface, SAVING_NAMES)
         # J, °C: a reset does not change them
         self.energy, self.temperature = 0.0, row.ambient
         self.reset()
@@ -78,7 +82,7 @@ class Power:
         """Whether the graphics core has no power: GFXOFF is allowed, the feature runs, and the core has been idle for a
         while.
         """
-        allowed = self.gfxoff_allowed and self.features >> smu.FEATURE_GFXOFF_BIT & 1
+        allowed = self.gfxoff_allowed and self.features >> self.row.interface.FEATURE_GFXOFF_BIT & 1
         idle_ns = self._clock.now_ns - self._idle_since_ns
         return bool(allowed) and self._busy_ns() == self._last_busy_ns and idle_ns > GFXOFF_AFTER_SECONDS * 1e9
 
@@ -117,7 +121,7 @@ class Power:
         idle = row.idle_power
         if not self.gfx_is_off:
             idle += row.awake_power
-        if self.features & SAVING != SAVING:
+        if self.features & self._saving != self._saving:
             idle += row.no_features_power
         idle += row.clock_power * self._floor(smu.PPCLK_GFXCLK) + row.memory_clock_power * self._floor(smu.PPCLK_UCLK)
         high = self.bounds(smu.PPCLK_GFXCLK)[1]
@@ -156,18 +160,26 @@ class Power:
         # GUESS: losses of the regulators, fan, memory
         m.AverageTotalBoardPower = round(self.power * 1.17)
         edge = self.temperature
-        for sensor in range(smu.TEMP_COUNT):
+        facts = self.row.interface
+        for sensor in range(facts.TEMP_COUNT):
             m.AvgTemperature[sensor] = round(edge)
         hotspot = round(edge + 12 * self.activity + 2)
-        for sensor in (smu.TEMP_HOTSPOT, smu.TEMP_HOTSPOT_G, smu.TEMP_HOTSPOT_M):
-            m.AvgTemperature[sensor] = hotspot
+        for name in HOTSPOTS:
+            if (spot := getattr(facts, name, None)) is not None:
+                m.AvgTemperature[spot] = hotspot
         m.AvgTemperature[smu.TEMP_MEM] = round(edge + 8)
         m.AvgTemperatureFanIntake = round(self.row.ambient)
         m.AvgFanRpm, m.AvgFanPwm = self.fan_rpm, round(100 * self.fan_rpm / self.row.fan_rpm[1])
         # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
-        m.PcieRate, m.PcieWidth = 4, self.row.pcie_lanes
+        m.PcieRate, m.PcieWidth = self.row.pcie_generation, self.row.pcie_lanes
         for plane in range(2):
             m.AvgVoltage[plane] = round(650 + 450 * self.activity)  # mV
             m.AvgCurrent[plane] = round(self.power / 2)
         m.ThrottlingPercentage[smu.THROTTLER_TEMP_EDGE_BIT] = 100 * int(self.temperature >= self.row.edge_limit - 1)
+        # 14.0.2 has moving averages beside the averages
+        members = facts.SmuMetrics_t.members()
+        for name in members:
+            average = name.replace(MOVING, "Average", 1)
+            if name != average and average in members:
+                setattr(m, name, getattr(m, average))
         return bytes(memory(table))

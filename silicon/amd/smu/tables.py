@@ -1,20 +1,22 @@
 """The tables that the SMU exchanges with its driver: power-play tables and metrics of a board, built from one row of
 facts.
 
-Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part at the start of
-the combo table, the same in both except for its name). Features, clocks, messages and tables have the same numbers in
-both; layouts differ. Clocks and limits of a Radeon RX 7900 XTX are those that owners read from sysfs; those of the
-other cards are the advertised ones. Where none is public they are plausible and marked as guesses.
+Source: smu13_driver_if_v13_0_0.h, _7.h and smu14_driver_if_v14_0.h (layouts), smu_v13_0_0_pptable.h, _7 and
+smu_v14_0_2_pptable.h (the driver's part at the start of the combo table, the same in the first two except for its
+name). Features, clocks and messages have numbers of their own in each generation; layouts differ. Clocks and limits of
+a Radeon RX 7900 XTX are those that owners read from sysfs; those of the other cards are the advertised ones. Where none
+is public they are plausible and marked as guesses.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
-from ringup.autogen.amd import smu_v13_0_7
+from ringup.autogen.amd import smu_v13_0_7, smu_v14_0_2
 from ringup.autogen.structs import memory
 
 DEBUG_TEST = 1
@@ -59,9 +61,9 @@ class PowerRow:
     pcie_lanes: int
     interface_version: int
     firmware_version: int
-    interface: Any = smu  # the module of the firmware's tables
-    # messages of this generation that this firmware lacks
-    lacks: frozenset[int] = frozenset()
+    interface: Any = smu  # the module of the firmware's tables, messages, features and clocks
+    # of the link, PCI Express
+    pcie_generation: int = 4
     # messages of the second mailbox; drivers use no others there
     debug_messages: frozenset[int] = frozenset()
     # where hosts read MP1_FIRMWARE_FLAGS over SMN: smnMP1_FIRMWARE_FLAGS
@@ -142,46 +144,89 @@ NAVI33 = replace(
     firmware_version=0x0052_5C00,
     flags_address=0x3B1_0028,  # smnMP1_FIRMWARE_FLAGS_SMU_13_0_7 of smu_v13_0_7_ppt.c
     interface=smu_v13_0_7,
-    # smu_v13_0_7_ppsmc.h
-    lacks=frozenset({smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_Mode2Reset, smu.PPSMC_MSG_GetDebugData}),
     debug_messages=frozenset(),
 )
+# GUESS: all except the advertised clocks and power limits, and the memory's clocks (AMD's data sheets). The memory runs
+# at 20 Gbit/s per pin
+NAVI48 = replace(
+    NAVI31,
+    frequencies={
+        smu_v14_0_2.PPCLK_GFXCLK: (500, 2970),
+        smu_v14_0_2.PPCLK_SOCCLK: (500, 643, 750, 858, 948, 1059, 1125, 1200),
+        smu_v14_0_2.PPCLK_UCLK: (96, 456, 772, 1258),
+        smu_v14_0_2.PPCLK_FCLK: (500, 650, 850, 1100, 1300, 1550, 1750, 2000),
+        smu_v14_0_2.PPCLK_DCLK_0: (500, 2000),
+        smu_v14_0_2.PPCLK_VCLK_0: (500, 2000),
+        smu_v14_0_2.PPCLK_DISPCLK: (487, 1950),
+        smu_v14_0_2.PPCLK_DPPCLK: (487, 1950),
+        smu_v14_0_2.PPCLK_DPREFCLK: (716,),
+        smu_v14_0_2.PPCLK_DCFCLK: (500, 1564),
+        smu_v14_0_2.PPCLK_DTBCLK: (1564,),
+    },
+    power_limit=304,
+    degrees_per_watt=0.13,
+    advertised=(1660, 2400, 2970),
+    interface_version=0x2E,  # SMU14_DRIVER_IF_VERSION_SMU_V14_0_2 of smu_v14_0.h
+    firmware_version=0x0068_4400,  # of Debian's smu_14_0_3.bin
+    interface=smu_v14_0_2,
+    pcie_generation=5,
+)
+NAVI44 = replace(
+    NAVI48,
+    frequencies={
+        **NAVI48.frequencies,
+        smu_v14_0_2.PPCLK_GFXCLK: (500, 3130),
+    },
+    power_limit=160,
+    idle_power=6.0,
+    awake_power=8.0,
+    clock_power=25.0,
+    memory_clock_power=12.0,
+    no_features_power=12.0,
+    degrees_per_watt=0.24,
+    advertised=(1700, 2530, 3130),
+)
 TABLE_OF_CLOCK = {
-    smu.PPCLK_GFXCLK: "FreqTableGfx", smu.PPCLK_SOCCLK: "FreqTableSocclk", smu.PPCLK_UCLK: "FreqTableUclk", smu.PPCLK_FCLK: "FreqTableFclk",
-    smu.PPCLK_VCLK_0: "FreqTableVclk", smu.PPCLK_DCLK_0: "FreqTableDclk", smu.PPCLK_DISPCLK: "FreqTableDispclk",
-    smu.PPCLK_DPPCLK: "FreqTableDppClk", smu.PPCLK_DPREFCLK: "FreqTableDprefclk", smu.PPCLK_DCFCLK: "FreqTableDcfclk",
-    smu.PPCLK_DTBCLK: "FreqTableDtbclk",
+    "GFXCLK": "FreqTableGfx", "SOCCLK": "FreqTableSocclk", "UCLK": "FreqTableUclk", "FCLK": "FreqTableFclk",
+    "VCLK_0": "FreqTableVclk", "DCLK_0": "FreqTableDclk", "DISPCLK": "FreqTableDispclk", "DPPCLK": "FreqTableDppClk",
+    "DPREFCLK": "FreqTableDprefclk", "DCFCLK": "FreqTableDcfclk", "DTBCLK": "FreqTableDtbclk",
 }  # fmt: skip
 
 
 def pptable(row: PowerRow) -> bytes:
-    """Build the board's power-play table."""
-    table = row.interface.PPTable_t()
+    """Build the board's power-play table. Since 14.0.2 parts of the SKU's table are tables of their own."""
+    facts = row.interface
+    table = facts.PPTable_t()
     sku = table.SkuTable
-    sku.Version = row.interface.PPTABLE_VERSION
-    sku.FeaturesToRun[0], sku.FeaturesToRun[1] = FEATURES & 0xFFFF_FFFF, FEATURES >> 32
-    for throttler in range(smu.PPT_THROTTLER_COUNT):
-        sku.SocketPowerLimitAc[throttler] = sku.SocketPowerLimitDc[throttler] = row.power_limit
+    custom, settings = getattr(table, "CustomSkuTable", sku), getattr(table, "PFE_Settings", sku)
+    sku.Version = settings.Version = facts.PPTABLE_VERSION
+    enabled = features(facts)
+    settings.FeaturesToRun[0], settings.FeaturesToRun[1] = enabled & 0xFFFF_FFFF, enabled >> 32
+    for throttler in range(facts.PPT_THROTTLER_COUNT):
+        custom.SocketPowerLimitAc[throttler] = custom.SocketPowerLimitDc[throttler] = row.power_limit
         for source in range(2):
             sku.MsgLimits.Power[throttler][source] = row.power_limit
     below, above = row.power_limit_percent
-    for bound, percent in ((sku.OverDriveLimitsMin, -below), (sku.OverDriveLimitsBasicMax, above)):
-        bound.FeatureCtrlMask, bound.Ppt = 1 << smu.PP_OD_FEATURE_PPT_BIT, percent
-    limits = {smu.TEMP_EDGE: row.edge_limit, smu.TEMP_MEM: row.memory_limit}
-    for sensor in range(smu.TEMP_COUNT):
-        sku.TemperatureLimit[sensor] = limits.get(sensor, row.hotspot_limit)
-        sku.FwCtfLimit[sensor] = sku.TemperatureLimit[sensor] + 5
+    lowest = sku.OverDriveLimitsMin if hasattr(sku, "OverDriveLimitsMin") else sku.OverDriveLimitsBasicMin
+    for bound, percent in ((lowest, -below), (sku.OverDriveLimitsBasicMax, above)):
+        bound.FeatureCtrlMask, bound.Ppt = 1 << facts.PP_OD_FEATURE_PPT_BIT, percent
+    limits = {facts.TEMP_EDGE: row.edge_limit, facts.TEMP_MEM: row.memory_limit}
+    for sensor in range(facts.TEMP_COUNT):
+        custom.TemperatureLimit[sensor] = limits.get(sensor, row.hotspot_limit)
+        custom.FwCtfLimit[sensor] = custom.TemperatureLimit[sensor] + 5
     for clock, name in TABLE_OF_CLOCK.items():
-        for level, frequency in enumerate(row.frequencies[clock]):
+        for level, frequency in enumerate(row.frequencies[getattr(facts, f"PPCLK_{clock}")]):
             getattr(sku, name)[level] = frequency
-    for clock, frequencies in row.frequencies.items():
-        sku.DpmDescriptor[clock].NumDiscreteLevels = len(frequencies)
-        sku.DpmDescriptor[clock].SnapToDiscrete = int(clock not in row.fine_grained)
-        sku.DcModeMaxFreq[clock] = frequencies[-1]
-    sku.PcieGenSpeed[0], sku.PcieGenSpeed[1], sku.PcieGenSpeed[2] = 0, 2, 3  # 2.5, 8 and 16 GT/s
-    for level in range(smu.NUM_LINK_LEVELS):
+    for number, frequencies in row.frequencies.items():
+        sku.DpmDescriptor[number].NumDiscreteLevels = len(frequencies)
+        sku.DpmDescriptor[number].SnapToDiscrete = int(number not in row.fine_grained)
+        sku.DcModeMaxFreq[number] = frequencies[-1]
+    # 2.5 and 8 GT/s, and the link's own
+    for level, generation in enumerate((1, 3, row.pcie_generation)):
+        sku.PcieGenSpeed[level] = generation - 1
+    for level in range(facts.NUM_LINK_LEVELS):
         sku.PcieLaneCount[level] = LANE_CODES[row.pcie_lanes]
-    sku.FanMaximumRpm = row.fan_rpm[1]
+    custom.FanMaximumRpm = row.fan_rpm[1]
     reported = sku.DriverReportedClocks
     reported.BaseClockAc, reported.GameClockAc, reported.BoostClockAc = row.advertised
     return bytes(memory(table))
@@ -191,6 +236,8 @@ def combo(row: PowerRow, table: bytes) -> bytes:
     """Return the combo table: the driver's part (overdrive limits, thermal controller, shutdown temperature), then the
     power-play table.
     """
+    if row.interface is smu_v14_0_2:
+        return _combo_v14(row, table)
     data = bytearray(COMBO_BYTES)
     struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
     struct.pack_into("<BBH", data, 4, 2, 0, COMBO_PPTABLE_AT)
@@ -208,23 +255,30 @@ def combo(row: PowerRow, table: bytes) -> bytes:
     return bytes(data)
 
 
-FEATURES = sum(  # features of this firmware; the others need a display, a laptop or a debugger
-    1 << bit
-    for bit in (
-        smu.FEATURE_FW_DATA_READ_BIT, smu.FEATURE_DPM_GFXCLK_BIT, smu.FEATURE_DPM_UCLK_BIT, smu.FEATURE_DPM_FCLK_BIT,
-        smu.FEATURE_DPM_SOCCLK_BIT, smu.FEATURE_DPM_LINK_BIT, smu.FEATURE_DS_GFXCLK_BIT, smu.FEATURE_DS_SOCCLK_BIT,
-        smu.FEATURE_DS_FCLK_BIT, smu.FEATURE_DS_LCLK_BIT, smu.FEATURE_DS_UCLK_BIT, smu.FEATURE_GFX_ULV_BIT, smu.FEATURE_FW_DSTATE_BIT,
-        smu.FEATURE_GFXOFF_BIT, smu.FEATURE_BACO_BIT, smu.FEATURE_MM_DPM_BIT, smu.FEATURE_THROTTLERS_BIT, smu.FEATURE_FW_CTF_BIT,
-        smu.FEATURE_FAN_CONTROL_BIT, smu.FEATURE_GFX_IMU_BIT, smu.FEATURE_SOC_CG_BIT, smu.FEATURE_DF_CSTATE_BIT,
-        smu.FEATURE_MEM_TEMP_READ_BIT, smu.FEATURE_ATHUB_MMHUB_PG_BIT,
-    )
+def _combo_v14(row: PowerRow, table: bytes) -> bytes:
+    """Return the combo table of 14.0.2 and 14.0.3. GUESS: the header's revisions."""
+    layout = smu_v14_0_2.smu_14_0_2_powerplay_table
+    whole = layout()
+    at = layout.offset_of("smc_pptable")
+    whole.header.structuresize, whole.header.format_revision = layout.SIZE, smu_v14_0_2.SMU_14_0_2_TABLE_FORMAT_REVISION
+    whole.table_revision, whole.pptable_source = 2, 0
+    whole.pmfw_pptable_start_offset, whole.pmfw_pptable_size = at, len(table)
+    whole.software_shutdown_temp = row.hotspot_limit + 8
+    whole.overdrive_table.revision = smu_v14_0_2.SMU_14_0_2_PP_OVERDRIVE_VERSION
+    data = bytearray(memory(whole))
+    data[at : at + len(table)] = table
+    return bytes(data)
+
+
+# features of this firmware; the others need a display, a laptop or a debugger
+FEATURE_NAMES = (
+    "FW_DATA_READ", "DPM_GFXCLK", "DPM_UCLK", "DPM_FCLK", "DPM_SOCCLK", "DPM_LINK", "DS_GFXCLK", "DS_SOCCLK", "DS_FCLK",
+    "DS_LCLK", "DS_UCLK", "GFX_ULV", "FW_DSTATE", "GFXOFF", "BACO", "MM_DPM", "THROTTLERS", "FW_CTF", "FAN_CONTROL",
+    "GFX_IMU", "SOC_CG", "DF_CSTATE", "MEM_TEMP_READ", "ATHUB_MMHUB_PG",
 )  # fmt: skip
-SAVING = sum(
-    1 << bit
-    for bit in (
-        smu.FEATURE_DS_GFXCLK_BIT,
-        smu.FEATURE_DS_SOCCLK_BIT,
-        smu.FEATURE_DS_FCLK_BIT,
-        smu.FEATURE_FW_DSTATE_BIT,
-    )
-)
+SAVING_NAMES = ("DS_GFXCLK", "DS_SOCCLK", "DS_FCLK", "FW_DSTATE")
+
+
+def features(interface: Any, names: Iterable[str] = FEATURE_NAMES) -> int:
+    """Return the mask of features, by the numbers of a firmware's interface."""
+    return sum(1 << getattr(interface, f"FEATURE_{name}_BIT") for name in names)

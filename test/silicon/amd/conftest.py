@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from ringup.silicon import card, cards
-from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon import card
+from ringup.silicon.amd.board.chips import CHIPS, UNLISTED
 from ringup.silicon.amd.board.core import GraphicsCore
 from ringup.silicon.amd.common.parts import Board, VmFault
 from ringup.silicon.common.cells import Cells, RegisterSpace
@@ -20,8 +20,10 @@ from ringup.silicon.common.memory import HostMemory, Vram, span_of
 from ringup.silicon.shader.common.state import MemoryFault, Region
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
+EVERY_CHIP = [*CHIPS, *UNLISTED]
 
-@pytest.fixture(params=cards())
+
+@pytest.fixture(params=EVERY_CHIP)
 def radeon(request):
     """A virtual card with little memory, in the state that a host's firmware leaves. Tests run on every chip in
     turn.

@@ -12,7 +12,7 @@ from ringup.silicon.amd.common.cache_control import Invalidation, from_gcr
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.amd.common.pieces import Piece
 from ringup.silicon.amd.memory.caches import CachedMemory, Caches
-from ringup.silicon.amd.memory.vm import Kind, WalkFault
+from ringup.silicon.amd.memory.vm import FORMATS, Kind, WalkFault
 from ringup.silicon.common.cells import RegisterSpace
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
@@ -20,7 +20,7 @@ from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 
 RIGHTS = 0x71  # AMDGPU_PTE_VALID, EXECUTABLE, READABLE, WRITEABLE
-UNCACHED = 3 << 48
+UNCACHED = {11: 3 << 48, 12: 3 << 54}  # MTYPE_UC: AMDGPU_PTE_MTYPE_NV10, AMDGPU_PTE_MTYPE_GFX12
 VA, PA, SIZE = 0x10_0000, 0x4000, 0x8000
 EVERYTHING = Invalidation(True, True, True, True, True, True)
 
@@ -28,10 +28,10 @@ EVERYTHING = Invalidation(True, True, True, True, True, True)
 class Rig:
     """A hub whose VMID maps one run of VRAM at VA, and the accesses of each party."""
 
-    def __init__(self, flags=RIGHTS):
+    def __init__(self, flags=RIGHTS, gc=11):
         clock = VirtualClock()
         self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(1 << 20), HostMemory())
-        self.flags, self.caches = flags, Caches(self.board)
+        self.flags, self.caches, self.form = flags, Caches(self.board), FORMATS[gc]
         self.host(b"\1" * SIZE)
 
     def piece(self, vmid, gpu_va, write, execute=False):
@@ -185,10 +185,11 @@ def test_a_run_of_code_is_contiguous(rig):
     assert ctypes.string_at(region.pointer, 0x2000) == bytes(range(256)) * 32
 
 
-@pytest.mark.parametrize("flags", [RIGHTS | UNCACHED, 0])
-def test_uncached_memory_is_not_held_by_the_second_level(flags):
+@pytest.mark.parametrize("gc", UNCACHED)
+@pytest.mark.parametrize("translated", [True, False])
+def test_uncached_memory_is_not_held_by_the_second_level(gc, translated):
     """Memory with MTYPE_UC, and memory that no table translates: gfxhub_v3_0.c, init_tlb_regs."""
-    rig = Rig(flags)
+    rig = Rig(RIGHTS | UNCACHED[gc] if translated else 0, gc)
     rig.kernel(store=b"\7" * 4)
     assert rig.seen_by_host() == b"\7" * 4
     rig.kernel()

@@ -19,26 +19,31 @@ FB_LOCATIONS = {
     "navi31": (0x1A8EC * 4, 0x28D8 * 4),  # mmhub_3_0_0, gc_11_0_0
     "navi32": (0x1A8EC * 4, 0x28E8 * 4),  # gc_11_0_3
     "navi33": (0x1A86C * 4, 0x28D8 * 4),  # mmhub_3_0_2
+    "navi44": (0x1A554 * 4, 0x2874 * 4),  # mmhub_4_1_0, gc_12_0_0
+    "navi48": (0x1A554 * 4, 0x2874 * 4),
 }
 ONES = 0xFFFF_FFFF
 
 
 @pytest.mark.parametrize(
-    # From pci.ids. The RX 7600 has eight lanes on its slot.
-    ("name", "gpu", "revision", "companions", "lanes"),
+    # From pci.ids. The RX 7600 has eight lanes on its slot. The RX 9000 have links of 32 GT/s.
+    ("name", "gpu", "revision", "companions", "lanes", "generation"),
     [
-        ("navi31", 0x744C_1002, 0xC8, {"audio": 0xAB30_1002, "usb": 0x7446_1002, "ucsi": 0x7444_1002}, 16),
-        ("navi32", 0x747E_1002, 0xC8, {"audio": 0xAB30_1002}, 16),
-        ("navi33", 0x7480_1002, 0xCF, {"audio": 0xAB30_1002}, 8),
+        ("navi31", 0x744C_1002, 0xC8, {"audio": 0xAB30_1002, "usb": 0x7446_1002, "ucsi": 0x7444_1002}, 16, 4),
+        ("navi32", 0x747E_1002, 0xC8, {"audio": 0xAB30_1002}, 16, 4),
+        ("navi33", 0x7480_1002, 0xCF, {"audio": 0xAB30_1002}, 8, 4),
+        ("navi44", 0x7590_1002, 0xC0, {"audio": 0xAB40_1002}, 16, 5),
+        ("navi48", 0x7550_1002, 0xC0, {"audio": 0xAB40_1002}, 16, 5),
     ],
 )
-def test_a_host_finds_the_board(name, gpu, revision, companions, lanes):
+def test_a_host_finds_the_board(name, gpu, revision, companions, lanes, generation):
     radeon = card(name, vram_bytes=64 << 20)
     ids = {name: radeon.tree.read(*place, 0) for name, place in radeon.places.items()}
     assert ids == {"upstream": 0x1478_1002, "downstream": 0x1479_1002, "gpu": gpu, **companions}
     assert radeon.config.read(8, 1) == revision
     # Link status.
-    assert radeon.tree.read(*radeon.places["upstream"], 0x58 + 0x12, 2) >> 4 & 0x3F == lanes
+    status = radeon.tree.read(*radeon.places["upstream"], 0x58 + 0x12, 2)
+    assert (status >> 4 & 0x3F, status & 0xF) == (lanes, generation)
     # There are several functions.
     assert radeon.tree.read(*radeon.places["gpu"], 0xE, 1) & 0x80
 
@@ -47,7 +52,7 @@ def test_bars_are_as_large_as_config_space_says(radeon):
     assert {index: bar.size_bytes for index, bar in radeon.bars.items()} == {0: 256 << 20, 2: 2 << 20, 5: 1 << 20}
     radeon.config.write(4, 0, 2)
     # 2^n MiB, so that all of VRAM fits.
-    largest = {"navi31": 15, "navi32": 14, "navi33": 13}[radeon.chip.name]
+    largest = {"navi31": 15, "navi32": 14, "navi33": 13, "navi44": 14, "navi48": 14}[radeon.chip.name]
     assert radeon.config.read(0x204) >> 4 == sum(1 << n for n in range(8, largest + 1))
     radeon.config.write(0x208, largest << 8)
     assert radeon.bars[0].size_bytes == 1 << largest + 20
@@ -228,7 +233,8 @@ def test_accesses_are_logged_by_name_when_asked(radeon):
     radeon.log.accesses = True
     radeon.bars[5].write32(SCRATCH_0, 0x12)
     radeon.settle()
-    assert [event.text for event in radeon.log.find("write", "nbio")] == ["nbio.BIF_BX0_BIOS_SCRATCH_0 = 0x00000012"]
+    bus = radeon.chip.bus.block
+    assert [event.text for event in radeon.log.find("write", bus)] == [f"{bus}.BIF_BX0_BIOS_SCRATCH_0 = 0x00000012"]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +262,11 @@ SHAPES = {
     "navi31": (6, 4, 2, 96, 192, 24, 6144, 1536),
     "navi32": (3, 5, 2, 60, 96, 16, 4096, 1536),
     "navi33": (2, 4, 2, 32, 64, 8, 2048, 1024),
+    "navi44": (2, 4, 2, 32, 64, 8, 4096, 1536),
+    "navi48": (4, 4, 2, 64, 128, 16, 8192, 1536),
 }
+# Pipes and queues of the compute engine: sw_init of gfx_v11_0.c and gfx_v12_0.c in amdgpu.
+QUEUES = {11: (4, 8), 12: (2, 4)}
 
 
 def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(radeon):
@@ -272,17 +282,17 @@ def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(
     assert (engines, wgps, arrays, cus, rops, channels, l2_kib, registers) == SHAPES[radeon.chip.name]
     row = radeon.gc.grbm.row
     assert (row.shader_engines, row.wgps_per_array, row.arrays_per_engine) == (engines, wgps, arrays)
-    assert (row.mec_pipes, row.queues_per_pipe) == (4, 8)  # gfx_v11_0_sw_init of amdgpu
+    assert (row.mec_pipes, row.queues_per_pipe) == QUEUES[row.version[0]]
 
 
 def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(radeon):
     # regGRBM_STATUS_SE3 to 5 and regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR, from gc_11_0_0_offset.h. gfx_v11_0.c dumps these
-    # on every chip.
+    # on every chip, and gfx_v12_0.c the first three.
     dwords = (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842)
     values = [radeon.bars[5].read32(dword * 4) for dword in dwords]
     assert values[3] == 0
-    # Only the chip with six engines has the registers.
-    assert any(values[:3]) == (radeon.chip.name == "navi31")
+    # Only chips with more than three engines have the registers.
+    assert any(values[:3]) == (radeon.chip.name in ("navi31", "navi48"))
     assert radeon.violations == []
 
 

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from ringup.silicon.amd.board import discovery
-from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.amd.board.chips import CHIPS, UNLISTED, find
 
 HEADER, TABLES = "<IHHHH", 6
 # Dwords of gc_info_v1_2 behind its 12-byte header.
@@ -48,14 +48,14 @@ class Parsed:
         assert place == at + size
 
 
-@pytest.fixture(scope="module", params=CHIPS)
+@pytest.fixture(scope="module", params=[*CHIPS, *UNLISTED])
 def chip(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
 def parsed(chip):
-    return Parsed(discovery.build(CHIPS[chip]))
+    return Parsed(discovery.build(find(chip)))
 
 
 def test_every_checksum_and_length_is_right(parsed):
@@ -63,7 +63,11 @@ def test_every_checksum_and_length_is_right(parsed):
     assert len(parsed.data) < 10 << 10
 
 
-SHARED = {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)}
+# Of a generation.
+SHARED = {
+    11: {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)},
+    12: {4: (14, 0, 2), 41: (7, 0, 0), 46: (4, 15, 0), 150: (8, 14, 0), 70: (6, 1, 0), 35: (4, 1, 0)},
+}
 # Counts by number of soc15_hw_ip.h. Graphics, copies, security, power and display are from the kernel's
 # dgpu-asic-info-table.csv.
 VERSIONS = {
@@ -73,11 +77,15 @@ VERSIONS = {
                40: (6, 0, 0), 271: (3, 2, 0), 91: (6, 0, 3)},
     "navi33": {11: (11, 0, 2), 42: (6, 0, 2), 43: (6, 0, 2), 255: (13, 0, 7), 1: (13, 0, 7), 34: (3, 0, 2), 108: (4, 3, 1),
                40: (6, 0, 2), 271: (3, 2, 1), 91: (6, 0, 2)},
+    "navi44": {11: (12, 0, 0), 42: (7, 0, 0), 43: (7, 0, 0), 255: (14, 0, 2), 1: (14, 0, 2), 34: (4, 1, 0), 108: (6, 3, 1),
+               40: (7, 0, 0), 271: (4, 1, 0), 91: (7, 0, 0)},
+    "navi48": {11: (12, 0, 1), 42: (7, 0, 1), 43: (7, 0, 1), 255: (14, 0, 3), 1: (14, 0, 3), 34: (4, 1, 0), 108: (6, 3, 1),
+               40: (7, 0, 0), 271: (4, 1, 0), 91: (7, 0, 1)},
 }  # fmt: skip
 
 
 def test_a_driver_finds_the_blocks_of_the_chip(parsed, chip):
-    wanted = VERSIONS[chip] | SHARED
+    wanted = VERSIONS[chip] | SHARED[VERSIONS[chip][11][0]]
     assert {block[0]: block[2] for block in parsed.blocks if block[0] in wanted} == wanted
 
 
@@ -97,7 +105,13 @@ def test_the_data_fabric_has_the_segment_that_its_header_names(parsed):
 
 
 def test_the_shape_of_the_graphics_core_is_the_boards(parsed, chip):
-    cus, channels, l2_kib = {"navi31": (96, 24, 6144), "navi32": (60, 16, 4096), "navi33": (32, 8, 2048)}[chip]
+    cus, channels, l2_kib = {
+        "navi31": (96, 24, 6144),
+        "navi32": (60, 16, 4096),
+        "navi33": (32, 8, 2048),
+        "navi44": (32, 8, 4096),
+        "navi48": (64, 16, 8192),
+    }[chip]
     at = parsed.tables[1][0]
     table_id, major, minor, size = struct.unpack_from("<IHHI", parsed.data, at)
     assert (table_id, major, minor, size) == (0x4347, 1, 2, 12 + 4 * GC_MEMBERS)
@@ -125,7 +139,7 @@ def test_video_is_listed_and_harvested(parsed):
 
 def test_the_last_level_cache_is_the_boards(parsed, chip):
     # The Infinity Cache, from AMD's data sheets.
-    mib = {"navi31": 96, "navi32": 64, "navi33": 32}[chip]
+    mib = {"navi31": 96, "navi32": 64, "navi33": 32, "navi44": 32, "navi48": 64}[chip]
     at = parsed.tables[4][0]
     table_id, major, _, size, each, present, half = struct.unpack_from("<IHHIIII", parsed.data, at)
     assert (table_id, major, size, present, half) == (0x4C4C414D, 1, 48, 0, 0)
@@ -133,5 +147,5 @@ def test_the_last_level_cache_is_the_boards(parsed, chip):
 
 
 def test_the_bus_interface_has_the_six_segments_that_its_header_names(parsed):
-    # nbio_4_3_0_offset.h: BASE_IDX 0 to 5
+    # nbio_4_3_0_offset.h and nbif_6_3_1_offset.h: BASE_IDX 0 to 5
     assert {len(bases) for hw_id, _, _, bases in parsed.blocks if hw_id == 108} == {6}

@@ -11,8 +11,6 @@ from contextlib import suppress
 import pytest
 
 from ringup.errors import RingupError
-from ringup.silicon.amd.sdma.engine import FIRMWARE
-from ringup.silicon.amd.sdma.packets import PACKETS, VERSION
 
 FB = 0x80_0000_0000
 RSMU_INDEX, RSMU_DATA = 0x14 * 4, 0x15 * 4
@@ -63,10 +61,10 @@ def test_any_configuration_write_leaves_a_card_that_a_reset_brings_back(mastered
     assert mastered.bars[5].read32(0xDE3 * 4) == 64
 
 
-def packet(rng):
-    """Return one packet of a known kind with random content, but with small sizes so that it is done soon."""
-    (op, sub_op), (layout, _) = rng.choice(tuple(PACKETS.items()))
-    dwords = [anything(rng) for _ in range(layout.place(VERSION)[0])]
+def packet(rng, row):
+    """Return one packet of a row's kinds with random content, but with small sizes so that it is done soon."""
+    (op, sub_op), (layout, _) = rng.choice(tuple(row.packets.items()))
+    dwords = [anything(rng) for _ in range(layout.place(row.version)[0])]
     for at in range(1, len(dwords) - 1):
         if rng.random() < 0.5:
             dwords[at : at + 2] = struct.unpack("<2I", struct.pack("<Q", FB + rng.randrange(64 << 20)))
@@ -79,7 +77,7 @@ def packet(rng):
 @pytest.mark.parametrize("seed", range(6))
 def test_any_packet_is_done_or_stops_its_queue(mastered, seed):
     rng, engine = random.Random(seed), mastered.sdma[0]
-    cells = engine.cells
+    cells, row = engine.cells, mastered.chip.gc.sdma
 
     def put(name, value):
         cells.write(cells.address(name), value)
@@ -87,11 +85,11 @@ def test_any_packet_is_done_or_stops_its_queue(mastered, seed):
     put("GCMC_VM_MX_L1_TLB_CNTL", 0x1859)  # gfxhub_v3_0.c, init_tlb_regs
     put("GCMC_VM_SYSTEM_APERTURE_LOW_ADDR", FB >> 18)
     put("GCMC_VM_SYSTEM_APERTURE_HIGH_ADDR", FB + (64 << 20) - 1 >> 18)
-    for number in FIRMWARE:
+    for number in row.firmware:
         engine.firmware_loaded(number, b"")
-    put("SDMA0_F32_CNTL", 0)
+    put(f"SDMA0_{row.control}", 0)
     for _ in range(40):
-        words = [word for _ in range(rng.randrange(1, 6)) for word in packet(rng)]
+        words = [word for _ in range(rng.randrange(1, 6)) for word in packet(rng, row)]
         mastered.vram.write(RING_AT, struct.pack(f"<{len(words)}I", *words))
         put("SDMA0_QUEUE0_RB_CNTL", 0)
         for name in ("RB_RPTR", "RB_RPTR_HI", "RB_WPTR", "RB_WPTR_HI"):

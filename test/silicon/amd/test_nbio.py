@@ -13,7 +13,10 @@ RSMU_INDEX, RSMU_DATA = 0x14 * 4, 0x15 * 4
 MEMSIZE, IOV = 0xDE3 * 4, 0xDE5 * 4
 SCRATCH_7 = 0x53 * 4
 APER_EN = 0xDE0 * 4
-S2A = 0x141E900
+# regS2A_DOORBELL_ENTRY_0_CTRL of nbio_4_3_0_offset.h, regGDC_S2A0_S2A_DOORBELL_ENTRY_0_CTRL of nbif_6_3_1_offset.h.
+S2A = {"nbio": 0x141E900, "nbif": 0xEEB * 4}
+# RCC_STRAP0_RCC_DEV0_EPF0_STRAP0 in the same headers.
+STRAPS = {"nbio": 0xD36 * 4, "nbif": 0xD3C * 4}
 FLUSH_REQ, FLUSH_DONE = 0xE26 * 4, 0xE27 * 4
 REMAP_MEM = 0xE4D * 4
 MEM_FLUSH = 0x385C
@@ -32,7 +35,12 @@ class Listener:
         return True
 
 
-DEVICE_IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480}  # pci.ids
+DEVICE_IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480, "navi44": 0x7590, "navi48": 0x7550}  # pci.ids
+
+
+@pytest.fixture
+def s2a(radeon):
+    return S2A[radeon.chip.bus.block]
 
 
 @pytest.fixture
@@ -55,7 +63,7 @@ def test_the_card_tells_its_memory_and_that_it_is_no_virtual_function(radeon, re
     regs.write32(MEMSIZE, 1)
     assert regs.read32(MEMSIZE) == 64
     assert regs.read32(IOV) == 0
-    assert regs.read32(0xD36 * 4) & 0xFFFF == DEVICE_IDS[radeon.chip.name]
+    assert regs.read32(STRAPS[radeon.chip.bus.block]) & 0xFFFF == DEVICE_IDS[radeon.chip.name]
 
 
 def test_the_card_has_been_posted(regs):
@@ -84,9 +92,9 @@ def test_mm_index_hi_counts_2_gib(radeon, regs):
     assert "vram_pa 0x80000000" in radeon.violations[0].text
 
 
-def test_registers_beyond_the_bar_are_reached_through_rsmu(regs):
-    smn_write(regs, S2A, 0x30000007)
-    assert smn_read(regs, S2A) == 0x30000007
+def test_registers_beyond_the_bar_are_reached_through_rsmu(regs, s2a):
+    smn_write(regs, s2a, 0x30000007)
+    assert smn_read(regs, s2a) == 0x30000007
     assert smn_read(regs, MEMSIZE) == 64
 
 
@@ -106,8 +114,10 @@ def test_config_space_is_seen_as_registers(radeon, regs):
     # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as in nbio_v4_3_program_aspm.
     smn_write(regs, 0x10140324, 0x1001_1001)
     assert radeon.config.read(0x324) == 0x1001_1001
-    assert smn_read(regs, 0x10141000) >> 16 == 0xAB30
-    assert smn_read(regs, 0x10100018) == radeon.tree.read(2, 0, 0, 0x18)
+    assert smn_read(regs, 0x10141000) >> 16 == (0xAB30 if radeon.chip.bus.block == "nbio" else 0xAB40)
+    # nbif_6_3_1_offset.h does not name the ports of the switch.
+    if radeon.chip.bus.block == "nbio":
+        assert smn_read(regs, 0x10100018) == radeon.tree.read(2, 0, 0, 0x18)
 
 
 # --- the host data path ---------------------------------------------------------------------------------------------
@@ -210,13 +220,13 @@ def engines(radeon):
 
 
 @pytest.fixture
-def opened(regs):
-    """The ranges that nbio_v4_3.c sets on a navi31."""
+def opened(regs, s2a):
+    """The ranges that nbio_v4_3.c sets on a navi31, and nbif_v6_3_1.c on a navi48."""
     regs.write32(APER_EN, 1)
-    smn_write(regs, S2A, 0x30000007)
-    smn_write(regs, S2A + 12, 0x3000000D)
-    smn_write(regs, S2A + 4, 1 | 0 << 1 | 0x2F0 << 7 | 2 << 17)
-    smn_write(regs, S2A + 8, 1 | 0xE << 1 | 0x200 << 7 | 40 << 17 | 3 << 28)
+    smn_write(regs, s2a, 0x30000007)
+    smn_write(regs, s2a + 12, 0x3000000D)
+    smn_write(regs, s2a + 4, 1 | 0 << 1 | 0x2F0 << 7 | 2 << 17)
+    smn_write(regs, s2a + 8, 1 | 0xE << 1 | 0x200 << 7 | 40 << 17 | 3 << 28)
 
 
 def test_doorbells_reach_the_engine_of_their_range(radeon, engines, opened):
@@ -255,9 +265,9 @@ def test_doorbells_are_dropped_while_the_aperture_is_closed(radeon, engines, ope
     assert "APER_EN" in radeon.violations[0].text
 
 
-def test_a_doorbell_outside_every_range_is_dropped(radeon, engines, regs):
+def test_a_doorbell_outside_every_range_is_dropped(radeon, engines, regs, s2a):
     regs.write32(APER_EN, 1)
-    smn_write(regs, S2A + 8, 1 | 0xE << 1 | 0x200 << 7 | 40 << 17)
+    smn_write(regs, s2a + 8, 1 | 0xE << 1 | 0x200 << 7 | 40 << 17)
     radeon.bars[2].write64(0x6 * 4, 64)
     radeon.settle()
     assert "no range" in radeon.violations[0].text
@@ -266,8 +276,8 @@ def test_a_doorbell_outside_every_range_is_dropped(radeon, engines, regs):
     assert engines["sdma"].rung == [(0x200, 64, 8)]
 
 
-def test_a_range_of_size_0_is_off(radeon, engines, opened, regs):
-    smn_write(regs, S2A + 4, 1 | 0x2F0 << 7)
+def test_a_range_of_size_0_is_off(radeon, engines, opened, regs, s2a):
+    smn_write(regs, s2a + 4, 1 | 0x2F0 << 7)
     radeon.bars[2].write32(0x2F0 * 4, 32)
     radeon.settle()
     assert engines["ih"].rung == []

@@ -15,7 +15,7 @@ from ringup.autogen.amd.mqd import v11_sdma_mqd
 from ringup.autogen.structs import memory
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Board, VmFault
-from ringup.silicon.amd.sdma.engine import FIRMWARE, Sdma
+from ringup.silicon.amd.sdma.engine import SDMA_6, Sdma
 from ringup.silicon.common.cells import Cells, RegisterSpace
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
@@ -84,7 +84,7 @@ class Rig:
 
     def start(self, queue=0, control=0x80_1000, rptr=0):
         """Start a queue as sdma_v6_0_gfx_resume does: RPTR_WRITEBACK_ENABLE 12, RB_PRIV 23."""
-        for number in FIRMWARE:
+        for number in SDMA_6.firmware:
             self.engine.firmware_loaded(number, b"")
         self.engine_set("F32_CNTL", 0)
         self.engine_set("CNTL", 1)  # TRAP_ENABLE

@@ -65,10 +65,10 @@ class Bell:
 
 
 class Rig:
-    def __init__(self, row=smu_tables.NAVI31):
+    def __init__(self, row=smu_tables.NAVI31, chip="navi31"):
         clock = VirtualClock()
-        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
-        self.cells, self.pages, self.bell = Cells("navi31", "mp"), Pages(), Bell()
+        self.board = Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
+        self.cells, self.pages, self.bell = Cells(chip, "mp"), Pages(), Bell()
         self.board.space.attach(self.cells)
         self.busy, self.busy_from, self.load = 0, 0, 0.0
         self.resets = []
@@ -158,15 +158,16 @@ def test_nobody_answers_before_the_firmware_is_loaded():
 
 
 @pytest.mark.parametrize(
-    ("row", "address"),
+    ("row", "chip", "address"),
     [
-        (smu_tables.NAVI31, 0x3B1_0024),  # smu_v13_0.c: MP1_Public | smnMP1_FIRMWARE_FLAGS
-        (smu_tables.NAVI33, 0x3B1_0028),  # smu_v13_0_7_ppt.c: smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
+        (smu_tables.NAVI31, "navi31", 0x3B1_0024),  # smu_v13_0.c: MP1_Public | smnMP1_FIRMWARE_FLAGS
+        (smu_tables.NAVI33, "navi33", 0x3B1_0028),  # smu_v13_0_7_ppt.c: smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
+        (smu_tables.NAVI48, "navi48", 0x3B1_0024),  # smu_v14_0.c: MP1_Public | smnMP1_FIRMWARE_FLAGS
     ],
-    ids=["13.0.0", "13.0.7"],
+    ids=["13.0.0", "13.0.7", "14.0.3"],
 )
-def test_hosts_see_at_their_versions_address_whether_the_firmware_runs(row, address):
-    rig = Rig(row)
+def test_hosts_see_at_their_versions_address_whether_the_firmware_runs(row, chip, address):
+    rig = Rig(row, chip)
     assert rig.board.space.read(address) == 0
     rig.start()
     assert rig.board.space.read(address) & 1
@@ -442,12 +443,72 @@ def test_every_boards_tables_are_those_of_its_firmware(name):
     assert rig.pages.data[DRIVER_TABLE + 149] == lanes  # PcieWidth
 
 
+# The same for 14.0.2 and 14.0.3, whose interface has other layouts and numbers: gfx and memory clocks, lanes, link.
+BOARDS_14 = {
+    "navi44": (smu_tables.NAVI44, (500, 3130), (96, 456, 772, 1258), (1700, 2530, 3130), 160),
+    "navi48": (smu_tables.NAVI48, (500, 2970), (96, 456, 772, 1258), (1660, 2400, 2970), 304),
+}
+
+
+@pytest.mark.parametrize("chip", BOARDS_14)
+def test_a_board_of_14_0_has_the_tables_of_smu14_driver_if(chip):
+    row, gfx, memory_clocks, advertised, watts = BOARDS_14[chip]
+    rig = Rig(row, chip).ready()
+    assert rig.send(INTERFACE) == (OK, 0x2E)  # SMU14_DRIVER_IF_VERSION_SMU_V14_0_2
+    # TABLE_COMBO_PPTABLE: struct smu_14_0_2_powerplay_table, 5812 bytes, with PPTable_t at 1344.
+    assert rig.send(TO_DRAM, 1)[0] == OK
+    combo = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 5812])
+    assert struct.unpack_from("<H", combo)[0] == 5812
+    assert rig.send(TO_DRAM, 0)[0] == OK
+    table = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 4468])
+    assert combo[1344:] == table
+    # The offsets of PPTable_t, by gcc: PFE_Settings.Version, SkuTable, CustomSkuTable.
+    assert struct.unpack_from("<I", table)[0] == 0x1B
+    # FEATURE_FAN_CONTROL_BIT is 29 here; without it amdgpu takes the board as one without a fan.
+    assert struct.unpack_from("<I", table, 4)[0] >> 29 & 1
+    assert struct.unpack_from("<4H", table, 676) == memory_clocks
+    assert struct.unpack_from("<3B", table, 1136) == (0, 2, 4)  # PcieGenSpeed
+    assert struct.unpack_from("<3H", table, 2604) == advertised
+    assert struct.unpack_from("<H", table, 3580)[0] == watts  # SocketPowerLimitAc
+    # PPCLK_GFXCLK, by message.
+    assert (rig.send(MIN_FREQ, 0)[1], rig.send(MAX_FREQ, 0)[1]) == gfx
+
+
+@pytest.mark.parametrize("chip", BOARDS_14)
+def test_metrics_of_14_0_have_averages_and_moving_averages(chip):
+    rig = Rig(BOARDS_14[chip][0], chip).ready()
+    rig.set_load(1.0)
+    for _ in range(20):
+        rig.board.clock.sleep_us(250_000)
+        assert rig.send(TO_DRAM, 5)[0] == OK
+    metrics = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 260])
+    power, moving = struct.unpack_from("<H", metrics, 136)[0], struct.unpack_from("<H", metrics, 100)[0]
+    assert power == moving > 100
+    assert metrics[166:168] == bytes([5, 16])  # PcieRate, PcieWidth
+
+
+@pytest.mark.parametrize("chip", BOARDS_14)
+def test_14_0_resets_by_its_second_mailbox_alone(chip):
+    # PPSMC_MSG_Mode1Reset of 13.0; smu_v14_0_2_ppsmc.h has no such message.
+    rig = Rig(BOARDS_14[chip][0], chip).start()
+    assert rig.send(0x2F)[0] == UNKNOWN
+    rig.register(54, 0)
+    rig.register(75, 2)  # DEBUGSMC_MSG_Mode1Reset
+    rig.board.clock.sleep_us(10_000)
+    assert (rig.register(54), rig.resets) == (OK, [1])
+
+
 @pytest.mark.parametrize(
-    ("row", "answer"), [(smu_tables.NAVI31, OK), (smu_tables.NAVI32, OK), (smu_tables.NAVI33, UNKNOWN)]
+    ("row", "chip", "answer"),
+    [
+        (smu_tables.NAVI31, "navi31", OK),
+        (smu_tables.NAVI32, "navi32", OK),
+        (smu_tables.NAVI33, "navi33", UNKNOWN),
+    ],
 )
-def test_a_message_that_only_some_headers_have_is_unknown_to_the_others(row, answer):
+def test_a_message_that_only_some_headers_have_is_unknown_to_the_others(row, chip, answer):
     # PPSMC_MSG_DALNotPresent of smu_v13_0_0_ppsmc.h
-    assert Rig(row).start().send(0x4E)[0] == answer
+    assert Rig(row, chip).start().send(0x4E)[0] == answer
 
 
 def test_a_firmware_without_a_second_mailbox_leaves_it_alone():

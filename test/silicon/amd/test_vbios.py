@@ -7,15 +7,23 @@ import struct
 import pytest
 
 from ringup.silicon.amd.board import vbios
-from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.amd.board.chips import CHIPS, UNLISTED, find
 
-IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480}  # pci.ids
-PRODUCTS = {"navi31": "Radeon RX 7900 XTX", "navi32": "Radeon RX 7800 XT", "navi33": "Radeon RX 7600"}
+IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480, "navi44": 0x7590, "navi48": 0x7550}  # pci.ids
+PRODUCTS = {
+    "navi31": "Radeon RX 7900 XTX",
+    "navi32": "Radeon RX 7800 XT",
+    "navi33": "Radeon RX 7600",
+    "navi44": "Radeon RX 9060 XT",
+    "navi48": "Radeon RX 9070 XT",
+}
+# sizeof(BoardTable_t), from smu13_driver_if_v13_0_0.h and smu14_driver_if_v14_0.h
+BOARD_TABLES = {"navi31": 488, "navi32": 488, "navi33": 488, "navi44": 528, "navi48": 528}
 
 
-@pytest.fixture(scope="module", params=CHIPS)
+@pytest.fixture(scope="module", params=[*CHIPS, *UNLISTED])
 def chip(request):
-    return CHIPS[request.param]
+    return find(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +84,13 @@ def test_its_strings_are_where_the_driver_reads_them(rom, chip):
 @pytest.mark.parametrize(
     # atomfirmware.h: the sizes of the structures.
     ("number", "revision", "size"),
-    [(4, (3, 4), 108), (8, (4, 0), 288), (14, (3, 0), 136), (28, (3, 0), 608), (24, (4, 0), 84), (2, (4, 10), 4 + 488)],
+    [(4, (3, 4), 108), (8, (4, 0), 288), (14, (3, 0), 136), (28, (3, 0), 608), (24, (4, 0), 84), (2, (4, 10), 4)],
 )
-def test_data_tables_have_the_layout_of_their_revision(rom, number, revision, size):
+def test_data_tables_have_the_layout_of_their_revision(rom, chip, number, revision, size):
     place = table(rom, number)
     assert (rom[place + 2], rom[place + 3]) == revision
-    assert u16(rom, place) == size
+    # Table 2 holds the power controller's table of the board.
+    assert u16(rom, place) == size + (BOARD_TABLES[chip.name] if number == 2 else 0)
 
 
 def test_the_firmware_table_names_the_scratch_registers_and_clocks(rom):
@@ -97,7 +106,10 @@ def test_memory_is_as_wide_as_the_boards(rom, chip):
     place = table(rom, 28)
     memory_type, channels, width = rom[place + 24], rom[place + 25], rom[place + 26]
     assert memory_type == 0x70
-    assert channels * (1 << width) == {"navi31": 384, "navi32": 256, "navi33": 128}[chip.name]
+    assert (
+        channels * (1 << width)
+        == {"navi31": 384, "navi32": 256, "navi33": 128, "navi44": 128, "navi48": 256}[chip.name]
+    )
 
 
 def test_clocks_tick_at_100_mhz(rom):

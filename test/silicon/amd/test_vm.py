@@ -2,7 +2,7 @@
 documents.
 
 Page-table entries are literals as amdgpu_vm.h defines the bits: valid 0, system 1, snooped 2, executable 4, readable 5,
-writable 6, fragment 11:7, PRT 51, leaf 54.
+writable 6, fragment 11:7; PRT 51, leaf 54, in GC 12 PRT 56, leaf 63.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from ringup.silicon.amd.common.parts import Board, VmFault
-from ringup.silicon.amd.memory.hub import GFXHUB, INVALIDATE_US, MMHUB, VmHub
+from ringup.silicon.amd.memory.hub import GFXHUB, INVALIDATE_US, MMHUB, MMHUB_4_1, VmHub
 from ringup.silicon.common.cells import Cells, RegisterSpace
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
@@ -22,10 +22,12 @@ from ringup.silicon.common.memory import HostMemory, Vram
 from ringup.silicon.shader.common.state import MemoryFault
 
 VALID, SYSTEM, SNOOPED, EXECUTE, READ, WRITE = (1 << n for n in (0, 1, 2, 4, 5, 6))
-LEAF, PRT = 1 << 54, 1 << 51
+# By major version of GC.
+LEAF, PRT = {11: 1 << 54, 12: 1 << 63}, {11: 1 << 51, 12: 1 << 56}
 RW = VALID | READ | WRITE
-# CONTEXT1_CNTL: the seven *_ENABLE_INTERRUPT bits 9, 11, ... 21 of gc_11_0_0_sh_mask.h.
-ALL_FAULTS_INTERRUPT = 0x2AAA00
+# CONTEXT1_CNTL: the seven *_ENABLE_INTERRUPT bits 9, 11, ... 21 of gc_11_0_0_sh_mask.h, 10, 12, ... 22 of gc_12_0_0_.
+ALL_FAULTS_INTERRUPT = {11: 0x2AAA00, 12: 0x555400}
+STATUS = {11: "VM_L2_PROTECTION_FAULT_STATUS", 12: "VM_L2_PROTECTION_FAULT_STATUS_LO32"}
 PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
 # get_invalidate_req of gfxhub_v3_0.c: L2 PTEs, PDE0-2 and L1 PTEs.
 FULL_FLUSH = 0x00F8_0000
@@ -52,10 +54,14 @@ class Rig:
         clock = VirtualClock()
         self.board = Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(64 << 20), HostMemory())
         self.cells, self.bell, self.prefix = Cells(chip, block), Bell(), row.prefix
-        self.hub = VmHub(self.board, self.cells, row, self.bell)
+        self.major = 12 if chip == "navi48" else 11
+        self.leaf, self.prt, self.all_faults, self.status = (
+            table[self.major] for table in (LEAF, PRT, ALL_FAULTS_INTERRUPT, STATUS)
+        )
+        self.hub = VmHub(self.board, self.cells, row, self.bell, self.major)
         self.set("VM_INVALIDATE_ENG17_ADDR_RANGE_LO32", 0xFFFF_FFFF)
         self.set("VM_INVALIDATE_ENG17_ADDR_RANGE_HI32", 0x1F)
-        self.set("VM_CONTEXT1_CNTL", 0x1 | 3 << 1 | ALL_FAULTS_INTERRUPT)
+        self.set("VM_CONTEXT1_CNTL", 0x1 | 3 << 1 | self.all_faults)
         self.set("VM_CONTEXT1_PAGE_TABLE_BASE_ADDR_LO32", ROOT | VALID)
         self.set("VM_CONTEXT1_PAGE_TABLE_END_ADDR_LO32", 0xFFFF_FFFF)
         self.set("VM_CONTEXT1_PAGE_TABLE_END_ADDR_HI32", 0xF)
@@ -93,15 +99,22 @@ class Rig:
         access = partial(self.hub.write, 1, va, b"\1\2\3\4", "TCP") if write else partial(self.read, va)
         with pytest.raises(VmFault):
             access()
-        name = self.prefix + "VM_L2_PROTECTION_FAULT_STATUS"
+        name = self.prefix + self.status
         fields = ("WALKER_ERROR", "PERMISSION_FAULTS", "MAPPING_ERROR", "CID", "RW", "VMID", "MORE_FAULTS")
         return {field: self.cells.get(name, field) for field in fields}
 
 
 # Registers lie elsewhere in gc_11_0_3 than in gc_11_0_0, and in mmhub_3_0_2 than in mmhub_3_0_0.
 @pytest.fixture(
-    params=[(GFXHUB, "gc", "navi31"), (GFXHUB, "gc", "navi32"), (MMHUB, "mmhub", "navi31"), (MMHUB, "mmhub", "navi33")],
-    ids=["gfxhub 11.0.0", "gfxhub 11.0.3", "mmhub 3.0.0", "mmhub 3.0.2"],
+    params=[
+        (GFXHUB, "gc", "navi31"),
+        (GFXHUB, "gc", "navi32"),
+        (GFXHUB, "gc", "navi48"),
+        (MMHUB, "mmhub", "navi31"),
+        (MMHUB, "mmhub", "navi33"),
+        (MMHUB_4_1, "mmhub", "navi48"),
+    ],
+    ids=["gfxhub 11.0.0", "gfxhub 11.0.3", "gfxhub 12.0.1", "mmhub 3.0.0", "mmhub 3.0.2", "mmhub 4.1.0"],
 )
 def rig(request):
     return Rig(*request.param)
@@ -139,7 +152,7 @@ def test_system_pages_lie_at_bus_addresses(rig):
 )
 def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
     # The huge page begins at the frame buffer's first byte.
-    rig.entry(table, slot, RW | LEAF)
+    rig.entry(table, slot, RW | rig.leaf)
     rig.board.vram.write(0x1F_1234, b"huge")
     assert rig.read((VA & -size) + 0x1F_1234) == b"huge"
     if size > 2 << 20:
@@ -149,7 +162,7 @@ def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
 
 def test_a_huge_page_begins_at_any_page_of_memory(rig):
     # Drivers align a huge page only by its virtual address.
-    rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | LEAF)
+    rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | rig.leaf)
     rig.board.vram.write(0x3_4000 + 0x1F_1234, b"huge")
     assert rig.read((VA & -(2 << 20)) + 0x1F_1234) == b"huge"
 
@@ -200,7 +213,7 @@ def test_pages_outside_start_and_end_are_a_range_fault(rig, page):
 
 def test_a_disabled_context_translates_nothing(rig):
     rig.map(0x20_0000 | RW)
-    rig.set("VM_CONTEXT1_CNTL", 3 << 1 | ALL_FAULTS_INTERRUPT)
+    rig.set("VM_CONTEXT1_CNTL", 3 << 1 | rig.all_faults)
     assert rig.fault()["WALKER_ERROR"] == 1
 
 
@@ -210,7 +223,7 @@ def test_the_first_fault_stays_until_it_is_cleared_and_later_ones_only_leave_a_m
     assert (second["MORE_FAULTS"], second["RW"]) == (1, 0)
     assert rig.get("VM_L2_PROTECTION_FAULT_ADDR_LO32") == VA >> 12 & 0xFFFF_FFFF
     rig.set("VM_L2_PROTECTION_FAULT_CNTL", 1)
-    assert rig.get("VM_L2_PROTECTION_FAULT_STATUS") == 0
+    assert rig.get(rig.status) == 0
     assert rig.fault(VA + 0x5000, write=True)["RW"] == 1
 
 
@@ -376,7 +389,7 @@ def test_a_fragment_whose_pages_are_not_contiguous_gives_wrong_memory_as_on_the_
 
 
 def test_partly_resident_pages_read_zero_and_swallow_writes(rig):
-    rig.map(PRT | SYSTEM | SNOOPED | READ | WRITE)
+    rig.map(rig.prt | SYSTEM | SNOOPED | READ | WRITE)
     rig.hub.write(1, VA, b"gone", "TCP")
     assert rig.read() == bytes(4)
     memory = rig.hub.memory(1, "TCP")
@@ -428,7 +441,7 @@ def test_faults_fall_back_to_the_default_page_when_context_and_hub_say_so(rig):
     spare = rig.board.host.allocate(4096)
     spare.view[0:4] = b"dumb"
     # Every interrupt bit and default bit.
-    rig.set("VM_CONTEXT1_CNTL", 1 | 3 << 1 | 0x7FFE00)
+    rig.set("VM_CONTEXT1_CNTL", 1 | 3 << 1 | rig.all_faults | rig.all_faults << 1)
     rig.set("VM_L2_PROTECTION_FAULT_CNTL", 0x1FFC)
     # ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY
     rig.set("VM_L2_CNTL", 1 << 11)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ringup.autogen.amd import mes_v11 as api
-from ringup.autogen.amd.mqd import v11_sdma_mqd
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.gc.cp.pm4_kiq import flush, stop_queues
 from ringup.silicon.amd.gc.cp.processor import Cp
@@ -90,7 +89,7 @@ class Mes:
     """The firmware on pipe 0 of micro engine 3. Implements `cp.Scheduler`."""
 
     def __init__(self, cp: Cp, sdma: tuple[SdmaQueues, ...] = ()) -> None:
-        self._cp, self._sdma = cp, sdma
+        self._cp, self._sdma, self._row = cp, sdma, cp.row.generation
         self.reset()
         self._gc = block_map(cp.board.chip, "gc", 0).addresses
         self._osssys = block_map(cp.board.chip, "osssys", 0).addresses
@@ -263,8 +262,9 @@ class Mes:
 
     def _place_sdma(self, client: Client) -> None:
         assert client.process is not None  # the caller has checked
-        image = bytearray(self._cp.hub.read(0, client.mqd, v11_sdma_mqd.SIZE, CLIENT))
-        mqd: Any = v11_sdma_mqd.view(image)
+        layout = self._row.sdma_mqd
+        image = bytearray(self._cp.hub.read(0, client.mqd, layout.SIZE, CLIENT))
+        mqd: Any = layout.view(image)
         pointer = int.from_bytes(self._cp.hub.read(0, client.wptr_address, 8, CLIENT), "little")
         mqd.sdmax_rlcx_rb_wptr, mqd.sdmax_rlcx_rb_wptr_hi = pointer & 0xFFFF_FFFF, pointer >> 32
         taken = {other.sdma for other in self.clients}
@@ -317,7 +317,7 @@ class Mes:
     def _disconnect(self, client: Client) -> Iterator[float]:
         if client.sdma is not None:
             pointer = self._sdma[client.sdma[0]].unmap_queue(client.sdma[1])
-            self._store(client.mqd + v11_sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
+            self._store(client.mqd + self._row.sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
         elif client.slot is not None:
             yield from stop_queues(self._cp, [self._cp.queues[client.slot]], Stop.SAVE)
             saved = self._cp.saved.get(client.mqd)

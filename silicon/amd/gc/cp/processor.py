@@ -90,14 +90,18 @@ class Cp:
         self.saved: dict[int, Saved] = {}
         self.scheduler: Scheduler | None = None
         self.unmap_timeout_us = 1_000_000.0
-        self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
+        self.queues = {
+            slot: Queue(self, Hqd(self.cells, slot, names, self.row.generation)) for slot, names in self._slots()
+        }
         self._reported: set[tuple[str, str]] = set()
         self._doorbell_ranges = {
             side: self.cells.derived(partial(self._doorbell_range, side)) for side in ("RB", "MEC")
         }
         # by slot and kind of interrupt: whether it is enabled
         self._reports: dict[tuple[Slot, str], Derived[bool]] = {}
-        self._header_dumps = {engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items()}
+        self._header_dumps = {
+            engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items() if name in self.cells
+        }
         # by slot: whether registers release its engine, and whose firmware it needs
         self._gates: dict[Slot, tuple[Derived[bool], str, int | None]] = {
             slot: (self.cells.derived(partial(self._is_released, slot)), *self._engine_of(slot))
@@ -153,6 +157,8 @@ class Cp:
             cells.on_write(name, partial(self._cache_operation, name, operations))
 
     def _cache_operation(self, name: str, operations: tuple[tuple[str, str], ...], value: int) -> None:
+        # not every generation has all of them
+        operations = tuple(one for one in operations if self.cells.has_field(name, one[0]))
         done = {complete: self.cells.field(name, start, value) for start, complete in operations}
         self.cells[name] = self.cells.replace(
             name, value, **done, **dict.fromkeys((start for start, _ in operations), 0)
