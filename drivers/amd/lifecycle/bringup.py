@@ -174,7 +174,7 @@ class Bringup:
                 blocks.psp.boot(firmware.boot)
         with self._stages.stage("loading firmware", 60 * SECOND_US):
             blocks.psp.load(firmware, blocks.layout.tmr)
-        self._tmr_bytes = blocks.psp.tmr_bytes
+        self._tmr_bytes = max(blocks.psp.tmr_bytes, *(blocks.layout.end - start for start in blocks.psp.reserved), 0)
 
     _tmr_bytes = 0
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringup.autogen.amd import psp, psp_boot, ucode
@@ -47,6 +47,9 @@ STATUS = {
     psp.PSP_ERR_UNKNOWN_COMMAND: " (unknown command)",
 }
 
+# GFX_CMD_ID_FB_FW_RESERV_ADDR and _EXT_ADDR, which psp_gfx_if.h has since Linux 6.17. They are answered with
+# psp_gfx_uresp_fw_reserve_info: bits 63:32 of the offset in VRAM, bits 31:0, the size
+ASK_RESERVED = {0x50: "FB_FW_RESERV_ADDR", 0x51: "FB_FW_RESERV_EXT_ADDR"}
 # QUIRK: psp_v13_0.c, psp_v13_0_bootloader_load_spl sends the keys
 SPL_IS_KEYS = {ucode.PSP_FW_TYPE_PSP_SPL: ucode.PSP_FW_TYPE_PSP_KDB}
 STEPS = (  # part that must be there, what the boot loader is told. Source: amdgpu_psp.c, psp_hw_start
@@ -65,6 +68,7 @@ KEY_MANAGER = (ucode.PSP_FW_TYPE_PSP_IPKEYMGR_DRV, psp_boot.PSP_BL__LOAD_IPKEYMG
 class PspRow:
     """What differs by version of MP0.
 
+    `reserved_since`: the secure OS that tells which memory the card's own firmware keeps; 0: none does.
     `instead`: a part that is sent in another's place. `exact_ready`: the boot loader's answer must be bit 31 alone; 14
     is asked for the bit. `smu_first`: the power controller's firmware goes before the TMR, since it manages the
     fabric's idle states. `sets_up_tmr`: the TMR is the driver's to give; else the VBIOS has reserved one.
@@ -75,6 +79,7 @@ class PspRow:
     exact_ready: bool = True
     smu_first: bool = True
     sets_up_tmr: bool = True
+    reserved_since: int = 0
 
 
 V14 = PspRow((*STEPS, KEY_MANAGER), exact_ready=False, smu_first=False, sets_up_tmr=False)
@@ -82,8 +87,9 @@ ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pm
     (13, 0, 0): PspRow(instead=SPL_IS_KEYS),
     (13, 0, 7): PspRow(instead=SPL_IS_KEYS),
     (13, 0, 10): PspRow(instead=SPL_IS_KEYS, smu_first=False),
-    (14, 0, 2): V14,
-    (14, 0, 3): V14,
+    # amdgpu's "Add PSP fw version check for fw reserve GFX command", psp_update_fw_reservation
+    (14, 0, 2): replace(V14, reserved_since=0x3B0E0D),
+    (14, 0, 3): replace(V14, reserved_since=0x3A0E14),
 }
 
 
@@ -150,6 +156,8 @@ class Psp:
         self.ring = PspRing(block, window, hdp, buffers, fb_base)
         self.steps: list[Step] = []
         self.tmr_bytes = 0
+        # where memory begins that the card's own firmware keeps, by vram_pa: what a secure OS tells of it
+        self.reserved: tuple[int, ...] = ()
         # the secure OS was not started by us
         self._stale = False
         self._in_message = b""
@@ -175,6 +183,7 @@ class Psp:
         self.steps.clear()
         # a reset may have taken the memory
         self._in_message = b""
+        self.reserved = ()
         if self._door is not None:
             self._door.shut()
         self._stale = self.alive
@@ -193,6 +202,11 @@ class Psp:
         toc = _checked(firmware)
         with self._step("ring"):
             self.ring.create(stale=self._stale)
+        # ORDER: before the TMR and any firmware, as amdgpu does (psp_hw_start)
+        since = self._row.reserved_since
+        if since and firmware.boot[ucode.PSP_FW_TYPE_PSP_SOS].version >= since:
+            with self._step("reserved memory"):
+                self.reserved = tuple(self._ask_reserved())
         with self._step(toc.name):
             self._load_toc(toc)
         smu = [part for part in firmware.parts if part.fw_type == psp.GFX_FW_TYPE_SMU]
@@ -283,6 +297,23 @@ class Psp:
             what,
             todo="take firmware files made for this card, and reset it",
         )
+
+    def _ask_reserved(self) -> Iterator[int]:
+        """Ask which memory the card's own firmware keeps; yield where each part begins."""
+        for command, name in ASK_RESERVED.items():
+            response = self.ring.submit(psp.psp_gfx_cmd_resp(cmd_id=command), f"asking for reserved memory ({name})")
+            if response.status:
+                # amdgpu goes on too
+                LOG.info("%s is answered with %#x%s", name, response.status, STATUS.get(response.status, ""))
+                continue
+            high, low, size = response.more[:3]
+            start = high << 32 | low
+            if size:
+                what, todo = f"of the memory that the card's own firmware keeps ({name})", "reset the card"
+                whole = self._window.size_bytes
+                within(start, whole // 2, whole - 1, f"the start {what}", bits=64, todo=todo)
+                within(size, 1, whole - start, f"the size {what}", todo=todo)
+                yield start
 
     def _setup_tmr(self, vram_pa: int) -> None:
         if vram_pa % psp_boot.PSP_TMR_ALIGNMENT or vram_pa + self.tmr_bytes > self._window.size_bytes:

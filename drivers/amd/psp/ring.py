@@ -120,10 +120,11 @@ class PspBuffers:
 
 
 class Response(NamedTuple):
-    """The response to a command."""
+    """The response to a command; `more`: the dwords that each command defines itself."""
 
     status: int
     tmr_bytes: int
+    more: tuple[int, ...] = ()
 
 
 class PspRing:
@@ -211,7 +212,7 @@ class PspRing:
         self._block.write(wptr(self._wptr_dwords))
         with self.heard.asking(doing):
             answer = psp.psp_gfx_resp.view(self._wait_fence(doing))
-        return Response(answer.status, answer.tmr_size)
+        return Response(answer.status, answer.tmr_size, tuple(answer.uresp.reserved.reserved))
 
     def _wait_fence(self, doing: str) -> bytearray:
         """Wait for the fence of the last command and return the response."""

@@ -7,7 +7,7 @@ import pytest
 from ringup.autogen.amd import psp, ucode
 from ringup.drivers.amd.bus.vram import VramWindow
 from ringup.drivers.amd.psp.processor import ROWS, Psp
-from ringup.drivers.amd.psp.ring import MAILBOXES, PspBuffers
+from ringup.drivers.amd.psp.ring import MAILBOXES, PspBuffers, PspRing, Response
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -126,6 +126,77 @@ def test_stopped_twice_it_is_stopped_and_takes_no_command(boot):
         card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
     # The secure OS still runs.
     assert card.psp.alive
+
+
+def reserve(monkeypatch, version, answers):
+    """Have the row of navi31 ask for reserved memory since `version`; `answers` to its commands, by their number."""
+    monkeypatch.setitem(ROWS, (13, 0, 0), replace(ROWS[13, 0, 0], reserved_since=version))
+    asked, submit = [], PspRing.submit
+
+    def answer(ring, cmd, doing):
+        if cmd.cmd_id not in (0x50, 0x51):
+            return submit(ring, cmd, doing)
+        asked.append(cmd.cmd_id)
+        return answers[cmd.cmd_id]
+
+    monkeypatch.setattr(PspRing, "submit", answer)
+    return asked
+
+
+def reserved(start, size_bytes):
+    """The response psp_gfx_uresp_fw_reserve_info of psp_gfx_if.h: the start's upper half, its lower half, the size."""
+    return Response(0, 0, (start >> 32, start & 0xFFFF_FFFF, size_bytes, 0, 0, 0, 0, 0))
+
+
+def test_a_secure_os_is_asked_which_memory_is_reserved(boot, monkeypatch):
+    # GFX_CMD_ID_FB_FW_RESERV_ADDR 0x50 and _EXT_ADDR 0x51; the second part has no bytes
+    answers = {0x50: reserved(60 << 20, 2 << 20), 0x51: reserved(0, 0)}
+    asked = reserve(monkeypatch, 1, answers)
+    card = boot("navi31").load()
+    assert asked == [0x50, 0x51]
+    assert card.psp.reserved == (60 << 20,)
+    steps = [step.name for step in card.psp.steps]
+    assert steps.index("ring") < steps.index("reserved memory") < steps.index("toc")
+
+
+def test_an_older_secure_os_is_not_asked(boot, monkeypatch):
+    asked = reserve(monkeypatch, 0xFFFF_FFFF, {})
+    card = boot("navi31").load()
+    assert (asked, card.psp.reserved) == ([], ())
+
+
+def test_the_kernel_asks_these_secure_oses():
+    """psp_update_fw_reservation of Linux 6.17."""
+    assert {version: row.reserved_since for version, row in ROWS.items() if row.reserved_since} == {
+        (14, 0, 2): 0x3B0E0D,
+        (14, 0, 3): 0x3A0E14,
+    }
+
+
+def test_a_secure_os_that_does_not_know_the_question_loads_all(boot, monkeypatch):
+    unknown = Response(0x100, 0, (0,) * 8)  # PSP_ERR_UNKNOWN_COMMAND
+    asked = reserve(monkeypatch, 1, {0x50: unknown, 0x51: unknown})
+    card = boot("navi31").load()
+    assert (asked, card.psp.reserved) == ([0x50, 0x51], ())
+    assert RLC_G in card.radeon.psp.ring.images
+
+
+@pytest.mark.parametrize(
+    ("start", "size_bytes", "text"),
+    [
+        (
+            1 << 20,
+            1 << 20,
+            "the start of the memory .* is stated as 0x100000, 1048576 in decimal; valid are 33554432 to",
+        ),
+        (1 << 40, 1 << 20, "the start of the memory"),
+        (63 << 20, 2 << 20, r"the size of the memory .* \(FB_FW_RESERV_ADDR\) is stated as 0x200000"),
+    ],
+)
+def test_reserved_memory_that_cannot_be_is_refused(boot, monkeypatch, start, size_bytes, text):
+    reserve(monkeypatch, 1, {0x50: reserved(start, size_bytes)})
+    with pytest.raises(FirmwareError, match=text):
+        boot("navi31").load()
 
 
 # --- each stage fails in turn -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import ringup
 from ringup.autogen.amd.gc import SCRATCH_REG5, SCRATCH_REG7
 from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
 from ringup.drivers.amd.bus.chips import CHIPS as CHIP_ROWS
+from ringup.drivers.amd.psp.processor import Psp
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, NotSupported, RingupError
 from ringup.silicon import card as virtual
 
@@ -57,6 +58,21 @@ def test_a_cold_card_comes_up_and_works(virtual_card, chip, bar0_bytes):
         assert [stage.name for stage in card.stages] == COLD_STAGES
         assert mapped(radeon)
         assert works(card)
+
+
+def test_memory_that_the_card_s_firmware_keeps_is_not_given_to_buffers(virtual_card, monkeypatch):
+    """Neither by the start that is told of it nor by the next, which loads no firmware and asks nobody."""
+    radeon = virtual_card("navi31", vram_bytes=VRAM)
+    with connect(radeon) as card:
+        before, end = card.spaces.vram.free_bytes, card.blocks.layout.end
+    kept, tmr = 64 << 20, 0
+    monkeypatch.setattr(Psp, "reserved", property(lambda psp: (end - kept,), lambda psp, value: None), raising=False)
+    radeon = virtual_card("navi31", vram_bytes=VRAM)
+    for found in ("cold", "clean"):
+        with connect(radeon) as card:
+            assert card.info.found == found
+            tmr = tmr or card.blocks.psp.tmr_bytes
+            assert card.spaces.vram.free_bytes == before - kept + tmr
 
 
 def test_a_chip_that_is_not_driven_yet_is_refused_before_anything_of_it_is_set(virtual_card, monkeypatch):
