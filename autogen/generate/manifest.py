@@ -36,7 +36,8 @@ class Package:
     programs: tuple[str, ...] = ()
     folder: str = ""
     suites: tuple[str, ...] = ()
-    inside: str = ""  # the tar inside a binary package
+    # the tar inside a binary package; empty if its files themselves are taken
+    inside: str = ""
     root: str = ""  # the folder that the tar unpacks to
     take: tuple[str, ...] = ()
 

@@ -34,7 +34,11 @@ class Pm4Decoder:
 
     def decode(self, data: Stream) -> list[Packet]:
         """Return the packets of a stream, given as bytes or dwords; every dword belongs to one of them."""
-        return Walk(self._packet, self.fetch).packets(data)
+        return self.walk().packets(data)
+
+    def walk(self) -> Walk:
+        """Return what follows indirect buffers, with one limit for all of them: for decoders of what calls them."""
+        return Walk(self._packet, self.fetch)
 
     def _packet(self, dwords: tuple[int, ...], at: int, walk: Walk) -> Packet:
         head = dwords[at]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ringup.autogen.amd import pm4_events
+from ringup.queues.amd.aql import Condition, Scope
 from ringup.queues.amd.packets import ATOMIC_64, Atomic, Compare
 from ringup.queues.decode import Packet
 
@@ -27,14 +28,36 @@ ATOMICS = {
     # soc21_enum.h, GL2_OP_MASK_NO_RTN
     for silent in (0, 0x40)
 }
+SCOPES = {scope.value: scope.name for scope in Scope}
 VALUES: Mapping[str, Mapping[int, str]] = {
     "event_type": EVENTS,
     "function": COMPARES,
     "func": COMPARES,
     "atomic": ATOMICS,
     "atomic_op": ATOMICS,
+    "acquire_fence_scope": SCOPES,
+    "release_fence_scope": SCOPES,
+    "cond": {condition.value: condition.name for condition in Condition},
 }
-DECIMAL = ("ib_size", "count", "exec_count", "dim_x", "dim_y", "dim_z", "byte_count", "poll_interval", "interval")
+# of AQL: what a dispatch counts, and signed values
+_DECIMAL_AQL = (
+    *(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz"),
+    "private_segment_size",
+    "group_segment_size",
+    "value",
+)
+DECIMAL = (
+    "ib_size",
+    "count",
+    "exec_count",
+    "dim_x",
+    "dim_y",
+    "dim_z",
+    "byte_count",
+    "poll_interval",
+    "interval",
+    *_DECIMAL_AQL,
+)
 
 
 def lines(

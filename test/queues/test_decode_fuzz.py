@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from ringup.autogen.amd import gc_compute as regs
+from ringup.queues.amd import aql
+from ringup.queues.amd.decode_aql import AqlDecoder
 from ringup.queues.amd.decode_pm4 import Pm4Decoder
 from ringup.queues.amd.decode_sdma import SdmaDecoder
 from ringup.queues.amd.packets import Atomic, to_bytes
@@ -53,10 +55,23 @@ def sdma_stream(version):
     ]
 
 
+def aql_stream(version):
+    return b"".join(
+        (
+            aql.kernel_dispatch(0x1000, (64, 1, 1), (32, 1, 1), kernarg_address=0x2000, completion_signal=0x40),
+            aql.barrier_and(0x40, 0x80),
+            *[aql.pm4_indirect(Pm4(version), 0x1000, 16)] * 3,
+            aql.barrier_value(0x40, -1, aql.Condition.LT),
+            aql.invalid(),
+        )
+    )
+
+
 KINDS = {
     "gfx9": (Pm4Decoder((9, 4, 3)), to_bytes(pm4_stream((9, 4, 3)))),
     "gfx11": (Pm4Decoder((11, 0, 0)), to_bytes(pm4_stream((11, 0, 0)))),
     "gfx12": (Pm4Decoder((12, 0, 1)), to_bytes(pm4_stream((12, 0, 1)))),
+    "aql": (AqlDecoder((11, 0, 0)), aql_stream((11, 0, 0))),
     "sdma4": (SdmaDecoder((4, 4, 2)), to_bytes(sdma_stream((4, 4, 2)))),
     "sdma6": (SdmaDecoder((6, 0, 0)), to_bytes(sdma_stream((6, 0, 0)))),
     "sdma7": (SdmaDecoder((7, 0, 0)), to_bytes(sdma_stream((7, 0, 0)))),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ringup.autogen.regdb import Chip, open_chip
 from ringup.errors import NotSupported
+from ringup.queues.amd.decode_aql import AqlDecoder
 from ringup.queues.amd.decode_pm4 import Pm4Decoder
 from ringup.queues.amd.decode_sdma import SdmaDecoder
 from ringup.queues.amd.packets import Version
@@ -37,7 +38,7 @@ SDMA_OF = {
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("decode", help="show the packets of a stream in a file", description=__doc__)
-    parser.add_argument("language", choices=("pm4", "sdma"), help="packet format")
+    parser.add_argument("language", choices=("pm4", "sdma", "aql"), help="packet format")
     parser.add_argument("file", help="dwords, low byte first; - reads standard input")
     parser.add_argument("--chip", default="navi31", help="such as navi31 (the default); `ringup regs` lists them")
     parser.add_argument("--hex", action="store_true", help="the file is text: hexadecimal dwords, # begins a comment")
@@ -76,8 +77,8 @@ def _decoder(language: str, chip: Chip) -> Decoder:
     core = versions.get("gc")
     if core is None:
         raise NotSupported(f"{chip.row.name} has no graphics core with known packets")
-    if language == "pm4":
-        return Pm4Decoder(core)
+    if language != "sdma":
+        return Pm4Decoder(core) if language == "pm4" else AqlDecoder(core)
     engine = versions.get("sdma") or SDMA_OF.get(core)
     if engine is None:
         raise NotSupported(f"{chip.row.name} has no copy engine with known packets")

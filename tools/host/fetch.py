@@ -108,7 +108,10 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         say(f"{package.label}: unpacking {deb.name}")
         _run(["dpkg-deb", "-x", str(deb), str(raw)], work, f"unpacking {deb.name}")
     if package.kind == "deb":
-        _untar(raw / package.inside, out, package.take)
+        if package.inside:
+            _untar(raw / package.inside, out, package.take)
+        else:
+            _copy(raw, out, package.take)
     return versions[package.name]
 
 
@@ -183,6 +186,18 @@ def _untar(tar: Path, out: Path, take: Sequence[str]) -> None:
         raise HeaderError(f"the package holds no {tar.name}")
     patterns = ["--wildcards", *take] if take and list(take) != ["*"] else []
     _run(["tar", "-xf", str(tar), "-C", str(out), "--no-same-owner", *patterns], out, f"unpacking {tar.name}")
+
+
+def _copy(raw: Path, out: Path, take: Sequence[str]) -> None:
+    """Copy the needed files of an unpacked package; links are left out."""
+    found = [path for path in sorted(raw.rglob("*")) if path.is_file() and not path.is_symlink()]
+    wanted = [path for path in found if any(fnmatch(str(path.relative_to(raw)), pattern) for pattern in take)]
+    if not wanted:
+        raise HeaderError(f"the package holds no {' or '.join(take)}")
+    for path in wanted:
+        target = out / path.relative_to(raw)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
 
 
 def _apt(options: Sequence[str]) -> list[str]:

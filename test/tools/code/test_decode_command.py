@@ -98,3 +98,19 @@ def test_chips_without_known_packets_and_missing_files_are_said(ask, tmp_path, f
     status, _, err = ask("pm4", tmp_path / "none")
     assert status == 1
     assert "No such file" in err
+
+
+def test_packets_of_an_hsa_queue_are_shown_by_their_headers_names(ask, file):
+    # hsa.h: a dispatch with barrier and system scopes, of two dimensions; then a slot without a packet
+    dispatch = [0x0002_1502, 0x0004_0040, 1, 1000, 77, 1, 0, 0, 0x1040, 0, 0x2000, 0, 0, 0, 0x3000, 0]
+    status, out, _ = ask("aql", file([*dispatch, 1, *[0] * 15]))
+    assert status == 0
+    assert out.splitlines()[:4] == [
+        "[0x0000] KERNEL_DISPATCH  (00021502 00040040 00000001 000003e8 0000004d 00000001 00000000 00000000 +8)",
+        "    type: 0x2",
+        "    barrier: 0x1",
+        "    acquire_fence_scope: 0x2 (SYSTEM)",
+    ]
+    assert "    grid_size_x: 1000" in out.splitlines()
+    assert "[0x0010] INVALID" in out
+    assert "! no packet: a queue stops here until one is stored" in out

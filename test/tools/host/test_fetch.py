@@ -225,3 +225,16 @@ def test_without_a_debian_archive_the_files_that_may_name_one_are_reported(monke
     monkeypatch.setattr(fetch, "APT", tmp_path)
     with pytest.raises(HeaderError, match=f"no Debian archive is named in {tmp_path}/sources.list or the files of "):
         list(fetch._stanzas(["trixie"]))
+
+
+def test_of_a_package_without_a_tar_the_wanted_files_are_taken(tmp_path):
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    (raw / "usr/include/hsa").mkdir(parents=True)
+    (raw / "usr/include/hsa/hsa.h").write_text("wanted")
+    (raw / "usr/include/other.h").write_text("not wanted")
+    (raw / "usr/include/hsa/link.h").symlink_to(raw / "usr/include/other.h")
+    fetch._copy(raw, out, ("usr/include/hsa/*",))
+    assert [path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()] == ["usr/include/hsa/hsa.h"]
+    assert (out / "usr/include/hsa/hsa.h").read_text() == "wanted"
+    with pytest.raises(HeaderError, match=r"the package holds no usr/lib/\*"):
+        fetch._copy(raw, out, ("usr/lib/*",))
