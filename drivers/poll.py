@@ -43,6 +43,26 @@ class Poller:
             if self._glance(not known):
                 self._examine(False)
             return
+        self._sleep_until(
+            lambda: timeline.completed >= value,
+            lambda: (
+                f"waiting for {value} on {timeline.name}: it stood at {timeline.completed} (of {timeline.last} submitted)"
+            ),
+            timeout_us,
+        )
+
+    def until(self, met: Callable[[], bool], seen: Callable[[], str], timeout_us: int) -> None:
+        """Return once `met()` is true, a condition on memory that the card writes. Raises what `wait` raises; `seen`
+        says for the error what was waited for and what was there.
+        """
+        for _ in range(LOOKS):
+            if met():
+                if self._glance(False):
+                    self._examine(False)
+                return
+        self._sleep_until(met, seen, timeout_us)
+
+    def _sleep_until(self, met: Callable[[], bool], seen: Callable[[], str], timeout_us: int) -> None:
         clock, interrupts = self._device.clock, self._device.interrupts
         end_us = clock.now_us + timeout_us
         nap_us = FIRST_NAP_US
@@ -50,15 +70,12 @@ class Poller:
             left_us = end_us - clock.now_us
             if left_us > 0:
                 interrupts.wait(min(nap_us, left_us))
-            done = timeline.completed >= value
+            done = met()
             self._examine(left_us <= 0)
             if done:
                 return
             if left_us <= 0:
-                error = DeviceTimeout(
-                    f"waiting for {value} on {timeline.name}: it stood at {timeline.completed} (of {timeline.last} submitted)"
-                    f" for {timeout_us / 1e6:g} s{self.advice}"
-                )
+                error = DeviceTimeout(f"{seen()} for {timeout_us / 1e6:g} s{self.advice}")
                 self._explain(error)
                 raise error
             nap_us = min(2 * nap_us, LONGEST_NAP_US)

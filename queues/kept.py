@@ -26,7 +26,7 @@ class KeptMemory(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Place:
+class KeptPlace:
     """One copy of the stream in the card's memory."""
 
     gpu_va: int
@@ -72,11 +72,11 @@ class Kept:
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
-        self._places: list[_Place] = []
+        self._places: list[KeptPlace] = []
         for at in range(0, self._stride * copies, self._stride):
             args_va = self.gpu_va + at + self._args_at
             filled = tuple((byte, args_va + offset) for byte, offset in fixups)
-            self._places.append(_Place(self.gpu_va + at, at, filled))
+            self._places.append(KeptPlace(self.gpu_va + at, at, filled))
         self._next, self._lost = itertools.cycle(self._places).__next__, ""
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -134,9 +134,13 @@ class Kept:
                 PACK_ADDRESS(image, at, gpu_va)
             self._write(place.at_bytes, image)
             place.version = version
-        point = self.queue.call(place.gpu_va, self.commands_bytes, self._waits, place.calls, timeout_s)
+        point = self._run(place, timeout_s)
         place.last = point
         return point
+
+    def _run(self, place: KeptPlace, timeout_s: float) -> Point:
+        """Submit the commands of one copy."""
+        return self.queue.call(place.gpu_va, self.commands_bytes, self._waits, place.calls, timeout_s)
 
     def _gone(self) -> ValueError:
         return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")

@@ -115,7 +115,9 @@ class Commands(Protocol):
 
     @property
     def signal_places(self) -> tuple[tuple[int, struct.Struct, int], ...]:
-        """Where the value is in the bytes of `signal`: (byte, format, right shift of the value), for each part."""
+        """Where the value is in the bytes of `signal`: (byte, format, right shift of the value), for each part. Empty
+        if the queue's `_sign` stores it elsewhere.
+        """
         ...
 
     def wait(self, gpu_va: int, value: int) -> bytes:
@@ -239,9 +241,10 @@ class Queue:
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
         self._places = commands.signal_places
-        # from one submission to the next, only the low part of the value changes, until the value needs more bits
-        self._low_at, low, _ = next(place for place in self._places if place[2] == 0)
-        self._pack_low, self._low_mask = low.pack_into, MASKS[low.size]
+        # from one submission to the next, only the low part of the value changes, until the value needs more bits.
+        # Packets without a place for the value leave all of it to `_sign`
+        self._low_at, low, _ = next((place for place in self._places if place[2] == 0), NO_PLACE)
+        self._pack_low, self._low_mask = low.pack_into, MASKS[low.size] if self._places else -1
         # engines that need padding fetch eight units at a time. The padding of a submission, by its length in bytes
         pad = commands.pad
         self._fetch_bytes = 8 * len(pad) or 1
@@ -336,7 +339,8 @@ class Queue:
                         PACK_ADDRESS(data, place, base + offset)
                     args.put(at, data)
         if used_indirect:
-            body, put = self._outside(body, len(head), timeout_s), None
+            head, body = self._outside(head, body, timeout_s)
+            put = None
         if head:
             body = b"".join((head, body))
         end = None
@@ -500,8 +504,7 @@ class Queue:
             if value <= self._low_mask:
                 self._pack_low(signal, self._low_at, value)
             else:
-                for place, form, shift in self._places:
-                    form.pack_into(signal, place, value >> shift & MASKS[form.size])
+                self._sign(value)
             timeline.last = value
             point = Point(timeline, value)
             whole = b"".join((data, signal, fill))
@@ -513,6 +516,11 @@ class Queue:
             self._broken_off(start, last)
             raise
         return point
+
+    def _sign(self, value: int) -> None:
+        """Store a value of the timeline in the packets that signal it: one that its low part alone cannot hold."""
+        for place, form, shift in self._places:
+            form.pack_into(self._signal, place, value >> shift & MASKS[form.size])
 
     def _broken_off(self, start: int, last: int) -> None:
         """Undo a submission that failed or was interrupted, for instance by ctrl-C, while it was stored.
@@ -528,14 +536,16 @@ class Queue:
             self.ring.publish()
             Point(self.timeline, self.timeline.last).wait(BROKEN_OFF_S)
 
-    def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
-        """Store a long stream in the indirect arena and return the packet that calls it."""
+    def _outside(self, head: bytes, body: bytes | bytearray, timeout_s: float) -> tuple[bytes, bytes | bytearray]:
+        """Store a long stream in the indirect arena and return `head`, which comes before it, and the packet that calls
+        it.
+        """
         pad = self.commands.pad
         if pad:
             body = body + self.commands.padding(-len(body) // len(pad) % 8)
         at = self._indirect.take(len(body), timeout_s)
         self._indirect.put(at, body)
-        return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
+        return head, self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + len(head))
 
     def _prefix(self, more: list[Point]) -> bytes:
         """Return the packets that wait for points. Wait here for the points that only the host can wait for."""
@@ -567,4 +577,5 @@ class Queue:
 
 
 NO_THREAD = -1
+NO_PLACE = (0, ADDRESS, 0)
 MASKS = {4: 0xFFFF_FFFF, 8: 0xFFFF_FFFF_FFFF_FFFF}

@@ -24,7 +24,9 @@ from ringup.drivers.amd.lifecycle.reset import Reset
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
+from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
+from ringup.drivers.amd.submission.hsa_signals import Signal
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import Teardown, undone_on_error
@@ -161,6 +163,7 @@ class Radeon:
         for queue in replaced:
             self._queues.replace(queue)
         if not replaced:
+            self._aql: AqlQueue | None = None
             self.compute = self._queues.compute()
             self._copies: dict[int, CopyQueue] = {0: self._queues.copy(0)}
         for queue in self._queues.queues:
@@ -246,6 +249,29 @@ class Radeon:
         """Return another compute queue, on hardware of its own. Raises `NotSupported` when all are in use."""
         self._check()
         return self._queues.compute()
+
+    @property
+    def aql(self) -> AqlQueue:
+        """A queue for packets of HSA; it is made on first use."""
+        if self._aql is None or self._aql.closed:
+            self._aql = self.new_aql_queue()
+        return self._aql
+
+    def new_aql_queue(self) -> AqlQueue:
+        """Return another queue for packets of HSA (AQL): a compute queue, on hardware of its own. Raises `NotSupported`
+        when all are in use.
+        """
+        self._check()
+        return self._queues.aql()
+
+    def signal(self, value: int = 0, where: Where | None = None, *, name: str = "") -> Signal:
+        """Return a signal for packets of HSA, with 64 bits in the memory that card and host reach.
+
+        `where` is by default "host", and "vram" on a path without host memory. Raises `NotSupported` for host memory
+        there.
+        """
+        self._check()
+        return self._queues.hsa_signal(value, where, name)
 
     def new_copy_queue(self, engine: int = 0) -> CopyQueue:
         """Return another queue of a copy engine. Raises `NotSupported` when all are in use."""
@@ -492,9 +518,12 @@ class Radeon:
         """
         self.owner.check()
         self._take_in()
+        self._looks += 1
+        # where each look is a round trip, the host looks less often
+        if self.fault is None and (last or not self.device.polls_vram or self._looks % LINK_CHECK_EVERY == 0):
+            self._look_at_aql()
         if self.fault is not None:
             raise copy_of(self.fault)
-        self._looks += 1
         try:
             if last or self._looks % LINK_CHECK_EVERY == 0:
                 self.blocks.registers.check("waiting for work")
@@ -502,6 +531,14 @@ class Radeon:
         except DeviceLost as error:
             self._fail(error)
             raise
+
+    def _look_at_aql(self) -> None:
+        """Fail if an engine has stopped at a packet of HSA that it refuses. It says so in memory, and by an interrupt
+        of which only some codes are known.
+        """
+        for queue in self._queues.queues:
+            if isinstance(queue, AqlQueue) and not queue.closed and (refused := queue.refused):
+                self._fail(DeviceHung(f"{self.name}: {refused}"))
 
     def _take_in(self) -> None:
         for interrupt in self.ih.drain():
@@ -531,7 +568,8 @@ class Radeon:
 
     def _fault_of(self, interrupt: Interrupt) -> RingupError:
         if interrupt.kind not in ("page fault", "SDMA page fault"):
-            return DeviceHung(f"{self.name}: {interrupt.text}")
+            refused = self._queues.refused(interrupt)
+            return DeviceHung(f"{self.name}: {refused or interrupt.text}")
         gpu_va = interrupt.fault_va
         where = self.spaces.user.faulted(gpu_va) if interrupt.vmid == USER_VMID else f"vmid {interrupt.vmid}"
         fault = self.blocks.gmc.read_fault(interrupt.hub if interrupt.hub in (GFXHUB, MMHUB) else GFXHUB)

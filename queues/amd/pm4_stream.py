@@ -16,30 +16,18 @@ from typing import Any, NamedTuple
 from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
-from ringup.queues.amd.launch import NONE, Launch, Triple, triple
+from ringup.queues.amd import aql
+from ringup.queues.amd.hsa_objects import kernel_packet
+from ringup.queues.amd.launch import NONE, Launch, triple
 from ringup.queues.amd.packets import Version, Waits, to_bytes
 from ringup.queues.amd.pm4 import Pm4
 from ringup.queues.amd.pm4_cache import NEW_CODE, NEXT_DISPATCH
-from ringup.queues.amd.program import LoadedKernel, Program, Scratch, kernel_of
+from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, Scratch, kernel_of, tmpring_size
 from ringup.queues.queue import Owner, Stream
 
 WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
 # where RELEASE_MEM has its value: after the header, two control dwords and the address
 SIGNAL_VALUE_BYTE = 20
-# bytes: a cache line of the scalar cache, more than the alignment of any argument
-KERNARG_ALIGN = 64
-# prepared launches that a kernel caches
-PREPARED_LIMIT = 4096
-# hsa_kernel_dispatch_packet_t, HSA runtime specification 2.9
-AQL_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")
-# bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
-SCRATCH_UNIT = {
-    9: 1024,
-    11: 256,
-    12: 256,
-}
-# the generations whose COMPUTE_TMPRING_SIZE.WAVES counts the waves of one shader engine; ac_shader_util.c
-SCRATCH_BY_ENGINE = (11, 12)
 
 
 class _Prepared(NamedTuple):
@@ -165,16 +153,7 @@ class ComputeStream(Stream):
         return self._append(kernel, prepared or self._prepare(kernel, launch, key), args)
 
     def _append(self, kernel: LoadedKernel, prepared: _Prepared, args: Sequence[Any]) -> int:
-        packer, memory, body = kernel.packer, self.args, self.body
-        end = len(memory)
-        at = end + -end % KERNARG_ALIGN
-        if packer.size_bytes or args:
-            memory.extend(bytes(at - end + packer.size_bytes))
-            try:
-                packer.pack_into(memory, at, args, prepared.launch)
-            except BaseException:
-                del memory[end:]
-                raise
+        body, at = self.body, kernel.append_args(self.args, args, prepared.launch)
         after = self.around(self, kernel.name) if self.around is not None else None
         start = len(body)
         body += prepared.data
@@ -190,8 +169,7 @@ class ComputeStream(Stream):
         return at
 
     def _prepare(self, kernel: LoadedKernel, launch: Launch, key: tuple[Any, ...]) -> _Prepared:
-        if not kernel.program.lost and kernel.program.owner not in (None, self.owner):
-            raise ValueError(f"{kernel.name} was loaded on another card: load it on {self.owner.name} too")
+        kernel.check_owner(self.owner)
         launch.check(kernel.kernel)
         code, version = kernel.kernel, self.pm4.version
         words: list[Word] = [
@@ -235,9 +213,7 @@ class ComputeStream(Stream):
         at = {name: users_at + 4 * first for name, first in places.items()}
         places_of = (at.get(name, 0) for name in ("kernarg_segment_ptr", "dispatch_ptr", "dispatch_id"))
         prepared = _Prepared(to_bytes(body), launch, *places_of)
-        if len(kernel.prepared) >= PREPARED_LIMIT:
-            kernel.prepared.clear()
-        kernel.prepared[(*key, self._scratch)] = prepared
+        kernel.keep_prepared((*key, self._scratch), prepared)
         return prepared
 
     def _scratch_base(self, wave_bytes: int) -> list[Word]:
@@ -248,26 +224,18 @@ class ComputeStream(Stream):
         return [low(gpu_va >> 8 & 0xFFFF_FFFF), high(gpu_va >> 40)]
 
     def _tmpring(self, wave_bytes: int) -> Word:
-        word, generation = regs.COMPUTE_TMPRING_SIZE.at(self.pm4.version), self.pm4.version[0]
-        if not wave_bytes:
-            return word(0)
-        block = self._scratch.block(wave_bytes)
-        waves = block.waves // self._engines if generation in SCRATCH_BY_ENGINE else block.waves
-        return word(waves=waves, wavesize=block.wave_bytes // SCRATCH_UNIT[generation])
+        return tmpring_size(self.pm4.version, self._scratch.block(wave_bytes) if wave_bytes else None, self._engines)
 
     def _dispatch_packet(self, kernel: LoadedKernel, prepared: _Prepared, start: int, kernarg: int) -> None:
         """Add the AQL packet from which a kernel reads the sizes of its launch."""
         memory = self.args
         memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
-        at, launch, code = len(memory), prepared.launch, kernel.kernel
-        sizes = grid_items(launch)
-        memory += AQL_PACKET.pack(
-            0, launch.dimensions, *launch.block, 0, *sizes, code.scratch_bytes_per_item, code.lds_bytes + launch.dynamic_lds_bytes,
-            kernel.program.base_va + (code.descriptor_offset or 0), 0, 0, 0,
-        )  # fmt: skip
+        at = len(memory)
+        # no engine takes it as a packet, so its header is empty
+        memory += bytes(2) + kernel_packet(kernel, prepared.launch)[2:]
         self.fixups.append((start + prepared.dispatch_ptr_at, at))
         if prepared.kernarg_at:
-            self.arg_fixups.append((at + AQL_KERNARG_BYTE, kernarg))
+            self.arg_fixups.append((at + aql.KERNARG_BYTE, kernarg))
 
     def barrier(self) -> None:
         """Make later dispatches wait for all earlier ones and see what they stored."""
@@ -290,26 +258,3 @@ class ComputeStream(Stream):
 
 THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)
 USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "queue_ptr", "dispatch_id", "private_segment_size")
-AQL_KERNARG_BYTE = 40
-# amd_queue_t, AMD's amd_hsa_queue.h. Kernels read only the high halves of the apertures of LDS and scratch, at bytes 64
-# and 68
-QUEUE_OBJECT_BYTES, APERTURES_BYTE = 256, 64
-APERTURES = struct.Struct("<II")
-
-
-def queue_object(shared_base: int, private_base: int) -> bytes:
-    """Return an `amd_queue_t` for kernels. `shared_base` and `private_base` are bits 63:48 of the apertures, as in
-    SH_MEM_BASES.
-    """
-    return (bytes(APERTURES_BYTE) + APERTURES.pack(shared_base << 16, private_base << 16)).ljust(
-        QUEUE_OBJECT_BYTES, b"\0"
-    )
-
-
-def grid_items(launch: Launch) -> Triple:
-    """Return the work-items of a grid along each axis."""
-    x, y, z = (
-        groups * items - (items - last if last else 0)
-        for groups, items, last in zip(launch.grid, launch.block, launch.last, strict=True)
-    )
-    return x, y, z

@@ -4,17 +4,25 @@ of a queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from ringup.autogen.amd.gc_compute import COMPUTE_TMPRING_SIZE
+from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
 from ringup.queues.amd.arguments import Packer
+from ringup.queues.amd.packets import Version
 
 if TYPE_CHECKING:
+    from ringup.queues.amd.launch import Launch
     from ringup.queues.amd.objects.code_object import CodeObject, Kernel
 
 # bytes: COMPUTE_PGM_LO holds an address without its low eight bits
 ENTRY_ALIGN = 256
+# bytes: a cache line of the scalar cache, more than the alignment of any argument
+KERNARG_ALIGN = 64
+# prepared launches that a kernel caches
+PREPARED_LIMIT = 4096
 
 
 class LoadedKernel:
@@ -45,6 +53,32 @@ class LoadedKernel:
         it and of the value that `dispatch` returns.
         """
         return self.packer.arguments[number].offset
+
+    def check_owner(self, owner: object) -> None:
+        """Raise a `ValueError` if the kernel lies on another card than the one of `owner`."""
+        if not self.program.lost and self.program.owner not in (None, owner):
+            raise ValueError(f"{self.name} was loaded on another card: load it on {getattr(owner, 'name', owner)} too")
+
+    def append_args(self, memory: bytearray, args: Sequence[Any], launch: Launch) -> int:
+        """Append a launch's arguments to `memory`, aligned, and return the byte where they begin. Raises what
+        `Packer.pack_into` raises, and leaves `memory` as it was then.
+        """
+        packer, end = self.packer, len(memory)
+        at = end + -end % KERNARG_ALIGN
+        if packer.size_bytes or args:
+            memory.extend(bytes(at - end + packer.size_bytes))
+            try:
+                packer.pack_into(memory, at, args, launch)
+            except BaseException:
+                del memory[end:]
+                raise
+        return at
+
+    def keep_prepared(self, key: Any, prepared: Any) -> None:
+        """Cache what a launch needs; the cache is emptied when it is full."""
+        if len(self.prepared) >= PREPARED_LIMIT:
+            self.prepared.clear()
+        self.prepared[key] = prepared
 
     def lose(self) -> None:
         """Forget the address. The program calls it when the code is gone: no launch is possible any more."""
@@ -143,6 +177,25 @@ class ScratchBlock(NamedTuple):
     gpu_va: int
     wave_bytes: int
     waves: int
+
+
+# bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
+SCRATCH_UNIT = {
+    9: 1024,
+    11: 256,
+    12: 256,
+}
+# the generations whose COMPUTE_TMPRING_SIZE.WAVES counts the waves of one shader engine; ac_shader_util.c
+SCRATCH_BY_ENGINE = (11, 12)
+
+
+def tmpring_size(version: Version, block: ScratchBlock | None, engines: int) -> Word:
+    """Return COMPUTE_TMPRING_SIZE for dispatches that use `block` on a chip with that many shader engines."""
+    word, generation = COMPUTE_TMPRING_SIZE.at(version), version[0]
+    if block is None:
+        return word(0)
+    waves = block.waves // engines if generation in SCRATCH_BY_ENGINE else block.waves
+    return word(waves=waves, wavesize=block.wave_bytes // SCRATCH_UNIT[generation])
 
 
 class Scratch:

@@ -17,6 +17,7 @@ ARGUMENTS = {
     "assembler_kernel": ([CARD], r"\[1\. 2\. 3\. 4\.\] \.\.\. 32\.0"),
     "clang_kernel": ([CARD], r"saxpy.* on navi31"),
     "copies_and_points": ([CARD], r"turn 2: 3\.0"),
+    "hsa_signals": ([CARD], r"both kernels ran: 2\.0; the second took \d+\.\d\d us, and began \d+\.\d\d us behind"),
     "kept_stream": ([CARD], r"submitted 4 times: \[1\.0, 1\.0, 1\.0, 1\.0\]"),
     "profile_to_perfetto": ([CARD, "OUT"], r"(?s)copy \d+.*add_one .*add_one .*perfetto"),
     "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),

@@ -108,6 +108,10 @@ class Hqd:
         """Name it by its place."""
         return f"compute {self.place}"
 
+    def is_at(self, me: int, pipe: int, queue: int) -> bool:
+        """Tell whether an interrupt names this queue."""
+        return me == COMPUTE_ME and (pipe, queue) == (self.place.pipe, self.place.queue)
+
     engine_number = COMPUTE
     engine_name = "the compute micro engine (MEC)"
 

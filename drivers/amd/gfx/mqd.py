@@ -26,6 +26,8 @@ PRELOAD_SIZE = 0x55
 RPTR_BLOCK = 5  # the read pointer is reported every 2 << 5 dwords at the latest
 DISPATCH_POINTER = 1 << 14  # of CP_HQD_HQ_STATUS0: the packet's address is kept for a debugger. Source: init_mqd
 PIPE_PRIORITY, QUEUE_PRIORITY = 1, 7  # the middle ones. Source: kfd_mqd_manager.c, pipe_priority_map
+# of a queue with HSA's packets: the firmware reports the read index, pointers count packets. Source: update_mqd
+AQL_PQ_CONTROL = {"no_update_rptr": 1, "slot_based_wptr": 2, "queue_full_en": 1}
 _STRUCTS = {11: v11_compute_mqd, 12: v12_compute_mqd}
 FIRST_HQD_DWORD = 128  # the descriptor's copy of CP_MQD_BASE_ADDR; the registers that follow lie in the same order
 
@@ -39,6 +41,9 @@ class QueueSpec:
     before it rings the doorbell: a queue that was not on its pipe when the doorbell rang reads it there. `eop_va` is a
     buffer for work that ends out of order. `doorbell_index` counts dwords of BAR 2. `privileged`: packets may access
     privileged registers.
+
+    `aql`: the packets are those of HSA. `rptr_va` and `wptr_va` are then in an `amd_queue_t`, which the engine finds by
+    the first one; both count packets, and the doorbell gets the number of the last packet.
     """
 
     ring_va: int
@@ -51,6 +56,7 @@ class QueueSpec:
     vmid: int
     doorbell_index: int
     privileged: bool = False
+    aql: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that the registers cannot hold."""
@@ -95,8 +101,10 @@ def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
                 unord_dispatch=1,
                 priv_state=spec.privileged,
                 kmd_queue=spec.privileged,
+                **(AQL_PQ_CONTROL if spec.aql else {}),
             )
         ),
+        cp_hqd_aql_control=int(gc_hqd.CP_HQD_AQL_CONTROL.at(version)(control0=spec.aql)),
         cp_hqd_ib_control=int(gc_hqd.CP_HQD_IB_CONTROL.at(version)(min_ib_avail_size=3)),
         cp_hqd_hq_status0=DISPATCH_POINTER,
         cp_mqd_control=int(gc_hqd.CP_MQD_CONTROL.at(version)(priv_state=1)),
@@ -120,5 +128,7 @@ def _pointers(spec: QueueSpec) -> dict[str, int]:
 
 
 def doorbell_control(version: Version, spec: QueueSpec, *, on: bool) -> gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL:
-    """Return the word that connects a queue to its doorbell."""
-    return gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL.at(version)(doorbell_offset=spec.doorbell_index, doorbell_en=on)
+    """Return the word that connects a queue to its doorbell. Source of `doorbell_bif_drop`: update_mqd."""
+    return gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL.at(version)(
+        doorbell_offset=spec.doorbell_index, doorbell_en=on, doorbell_bif_drop=spec.aql
+    )

@@ -16,10 +16,12 @@ from ringup.drivers.amd.gfx import waves as gfx_waves
 from ringup.drivers.amd.gfx.hqd import DWORD_BYTES
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
+from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue
 from ringup.drivers.mistakes import Mistakes, shortened
 from ringup.drivers.stages import Stage
 from ringup.errors import DeviceLost, RingupError
+from ringup.queues.amd.decode_aql import AqlDecoder
 from ringup.queues.amd.decode_pm4 import Pm4Decoder
 from ringup.queues.amd.decode_sdma import SdmaDecoder
 from ringup.queues.amd.program import Program
@@ -213,7 +215,16 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
             packets = []
         names = ", ".join(f"{name} x{len(list(same))}" for name, same in groupby(one.name for one in packets[:PACKETS]))
         found.append(f"{queue.name}: {done} of {timeline.last} done; not done: {names}")
+        found += _stands(queue)
     return found
+
+
+def _stands(queue: CardQueue) -> list[str]:
+    """Return what a queue of HSA waits for."""
+    try:
+        return queue.stands() if isinstance(queue, AqlQueue) else []
+    except RingupError:
+        return []
 
 
 def _completed(timeline: Timeline) -> int:
@@ -302,7 +313,7 @@ class _Maker:
 
 def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
     """Return a queue's registers as text, and its read pointer in bytes."""
-    at = queue.hardware.position()
+    at = queue.position()
     shown = {"mapped": str(at.mapped), "rptr": f"{at.rptr_bytes:#x}", "wptr": f"{at.wptr_bytes:#x}"}
     return shown | {name: repr(word) for name, word in at.status.items()}, at.rptr_bytes
 
@@ -315,14 +326,24 @@ def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
         at = gpu_va - buffer.gpu_va
         return bytes(spaces.user.access(buffer)[at : at + size_bytes])
 
+    if isinstance(queue, AqlQueue):
+        return AqlDecoder(blocks.ips.version("gc"), fetch)
     if isinstance(queue, ComputeQueue):
         return Pm4Decoder(blocks.ips.version("gc"), fetch)
     return SdmaDecoder(blocks.ips.version("sdma0"), fetch)
 
 
+def _unfinished(queue: CardQueue) -> tuple[int, int]:
+    """Return where the packets that are not known to be done begin and end. Those of HSA that were taken are no longer
+    in the ring.
+    """
+    start, end = queue.ring.unfinished()
+    return (max(start, min(queue.taken_bytes, end)) if isinstance(queue, AqlQueue) else start), end
+
+
 def _pending(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> list[Packet]:
     """Return the packets that are not known to be done."""
-    start, end = queue.ring.unfinished()
+    start, end = _unfinished(queue)
     ring = bytes(spaces.user.access(queue.memory.ring)[:])
     return decode_ring(_decoder(queue, blocks, spaces), ring, start, end, 1)
 
@@ -331,7 +352,7 @@ def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: 
     """Yield the text of some packets around the read pointer. The engine has fetched what lies before the pointer,
     which need not be done.
     """
-    size, (start, _) = queue.ring.size_bytes, queue.ring.unfinished()
+    size, (start, _) = queue.ring.size_bytes, _unfinished(queue)
     packets = _pending(queue, blocks, spaces)
     behind = (rptr_bytes - start) % size if rptr_bytes >= 0 else 0
     at = next((n for n, one in enumerate(packets) if one.offset_dwords * DWORD_BYTES >= behind), len(packets))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ringup.drivers.amd.bus.doorbells import Doorbell
-from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
+from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue, Position
 from ringup.drivers.amd.submission import transfer
 from ringup.drivers.amd.submission.bounce import Bounce
-from ringup.drivers.amd.submission.queue_memory import QueueMemory
+from ringup.drivers.amd.submission.queue_memory import RPTR_AT, WPTR_AT, QueueMemory
 from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Buffer
 from ringup.errors import RingupError
@@ -43,6 +43,10 @@ class QueueServices(Protocol):
         """Tell whether other queues have work under way, which may wait for this one's points."""
         ...
 
+    def map_again(self, queue: CardQueue, cause: Exception) -> None:
+        """Map a queue again that was taken off, with pointers of 0; undone work fails with `cause`."""
+        ...
+
     def forget(self, queue: CardQueue) -> None:
         """Let another queue have the place of one that was closed."""
         ...
@@ -56,6 +60,8 @@ class CardQueueParts(QueueParts):
     memory: QueueMemory
     doorbell: Doorbell
     services: QueueServices
+    # bytes of the queue's page: the pointers that its engine reads and writes
+    pointers_at: tuple[int, int] = (RPTR_AT, WPTR_AT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,7 @@ class CardQueue(Queue, ABC):
 
     def _install_card(self, parts: CardQueueParts) -> None:
         self.hardware, self.memory, self.doorbell = parts.hardware, parts.memory, parts.doorbell
+        self.pointers_at = parts.pointers_at
         self._services = parts.services
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         self._refused = False
@@ -129,6 +136,10 @@ class CardQueue(Queue, ABC):
             stream.around = self._hooks.around
         return stream
 
+    def position(self) -> Position:
+        """Read where the queue stands."""
+        return self.hardware.position()
+
     def set_hooks(self, hooks: Hooks | None) -> Hooks | None:
         """Let a profile see streams begun and submitted from now on, none with `None`; return the hooks before."""
         before = vars(self).get("_hooks")
@@ -142,9 +153,12 @@ class CardQueue(Queue, ABC):
 
     def keep(self, stream: Stream, copies: int = 2) -> Kept:
         """Put a stream into the card's memory, to be patched and submitted again."""
-        kept = Kept(self, stream, self._services.kept_memory, copies)
+        kept = self._make_kept(stream, copies)
         self._kept.add(kept)
         return kept
+
+    def _make_kept(self, stream: Stream, copies: int) -> Kept:
+        return Kept(self, stream, self._services.kept_memory, copies)
 
     def idle(self, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all submitted work is done."""

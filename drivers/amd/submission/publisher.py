@@ -35,7 +35,16 @@ class Publisher:
     before the pointer is the engine's from then on.
     """
 
-    __slots__ = ("_doorbell", "_hdp", "_polled", "_remote", "_store_pointer", "_through_window", "_unit_bytes")
+    __slots__ = (
+        "_doorbell",
+        "_hdp",
+        "_minus",
+        "_polled",
+        "_remote",
+        "_store_pointer",
+        "_through_window",
+        "_unit_bytes",
+    )
 
     def __init__(
         self,
@@ -47,11 +56,14 @@ class Publisher:
         unit_bytes: int,
         polled: bool,
         through_window: bool,
+        rings_last: bool = False,
     ) -> None:
         """`store_pointer` stores the pointer in memory, where a `polled` engine looks besides hearing its doorbell;
         `unit_bytes`: what pointer and doorbell count. `through_window`: ring and pointer lie in VRAM, and the host
         writes them through its window; else they lie in host memory. `remote`: the path, where it collects requests.
+        `rings_last`: the doorbell gets the number of the last unit, not their count, as HSA's queues have it.
         """
+        self._minus = int(rings_last)
         self._hdp, self._store_pointer, self._doorbell, self._remote = hdp, store_pointer, doorbell, remote
         self._unit_bytes, self._polled, self._through_window = unit_bytes, polled, through_window
 
@@ -72,6 +84,6 @@ class Publisher:
             self._store_pointer(value)
             if through_window:
                 self._hdp.request()
-        self._doorbell.ring(value)
+        self._doorbell.ring(value - self._minus)
         if self._remote is not None:
             self._remote.flush()

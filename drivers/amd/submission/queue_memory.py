@@ -16,8 +16,8 @@ EOP_BYTES = 4096
 MQD_BYTES = 4096
 PAGE_BYTES = 4096
 # of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what
-# kernels see of the queue
-RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
+# kernels see of the queue; of a queue of HSA, where the engine reports errors
+RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT, INACTIVE_AT = 0, 64, 128, 1024, 2048
 
 
 class QueueMemory:

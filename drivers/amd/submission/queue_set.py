@@ -11,13 +11,17 @@ from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.bus import doorbells
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
+from ringup.drivers.amd.bus.ih_decode import Interrupt
 from ringup.drivers.amd.gfx.core import PRIVATE_BASE, SHARED_BASE
 from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
 from ringup.drivers.amd.gfx.hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.gfx.sdma import SdmaQueue, SdmaQueueSpec
+from ringup.drivers.amd.gfx.shape import CUS_OF_WGP
+from ringup.drivers.amd.gfx.waves import SIMDS, SLOTS
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
+from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue, AqlStreams, taken
 from ringup.drivers.amd.submission.bounce import Bounce
 from ringup.drivers.amd.submission.card_queue import (
     CardQueue,
@@ -27,10 +31,12 @@ from ringup.drivers.amd.submission.card_queue import (
     CopyQueue,
     CopyStreams,
 )
+from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
 from ringup.drivers.amd.submission.queue_memory import (
     ARGS_BYTES,
     EOP_BYTES,
+    INACTIVE_AT,
     INDIRECT_BYTES,
     OBJECT_AT,
     PAGE_BYTES,
@@ -43,20 +49,27 @@ from ringup.drivers.amd.submission.signals import WORD_BITS, Signals
 from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.poll import Poller
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout, NotSupported
-from ringup.queues.amd.pm4_stream import Pm4Commands, queue_object
+from ringup.queues.amd.aql import PACKET_BYTES
+from ringup.queues.amd.aql_ring import AqlRing
+from ringup.queues.amd.aql_stream import AqlCommands
+from ringup.queues.amd.hsa_objects import Apertures, Engine, queue_object, signal_object
+from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch
 from ringup.queues.amd.sdma_stream import SdmaCommands
 from ringup.queues.arena import Arena
 from ringup.queues.kept import KeptMemory
 from ringup.queues.queue import Inline, Owner
 from ringup.queues.ring import Ring
-from ringup.queues.timeline import Point, Timeline, Waiter
+from ringup.queues.timeline import Point, Timeline
 
 LOG = logging.getLogger(__name__)
+APERTURES = Apertures(SHARED_BASE, PRIVATE_BASE)
+WAVES_OF_CU = SIMDS * SLOTS // CUS_OF_WGP
 HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
 Q = TypeVar("Q", bound=CardQueue)
 
@@ -65,7 +78,7 @@ class QueueSet:
     """Makes queues of one card that is up and takes them down."""
 
     def __init__(
-        self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner, signals: Signals | None = None
+        self, blocks: Blocks, spaces: Spaces, waiter: Poller, owner: Owner, signals: Signals | None = None
     ) -> None:
         """`signals`: words that are read in one round trip, given on a path that maps nothing; rings lie in VRAM
         there.
@@ -82,11 +95,23 @@ class QueueSet:
         self._bounce: Bounce | None = None
         self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
         self._doorbells = bars.window(blocks.device, DOORBELL_BAR)
+        self._hsa_signals = HsaSignals(spaces, waiter, self._where, blocks.hdp.flush, interrupts=interrupts)
+        # the packets of HSA's queues, and the PM4 with which their submissions begin; made for the first of them
+        self._aql: AqlCommands | None = None
 
     def compute(self) -> ComputeQueue:
         """Map another compute queue. Raises `NotSupported` when all are in use."""
         parts, streams = self._compute_parts()
         return self._add(partial(ComputeQueue, parts, streams), parts.memory)
+
+    def aql(self) -> AqlQueue:
+        """Map another compute queue that takes packets of HSA. Raises `NotSupported` when all are in use."""
+        parts, streams = self._aql_parts()
+        return self._add(partial(AqlQueue, parts, streams), parts.memory)
+
+    def hsa_signal(self, value: int, where: Where | None, name: str) -> Signal:
+        """Return a signal for packets of HSA. Raises what `HsaSignals.make` raises."""
+        return self._hsa_signals.make(value, where, name)
 
     def copy(self, engine: int) -> CopyQueue:
         """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
@@ -99,8 +124,12 @@ class QueueSet:
             parts, copy_streams = self._copy_parts(queue.hardware.engine_number)
             self._add(partial(CopyQueue, parts, copy_streams), parts.memory)
             queue.replace_parts(parts, copy_streams)
+        elif isinstance(queue, AqlQueue):
+            parts, aql_streams = self._aql_parts()
+            self._add(partial(AqlQueue, parts, aql_streams), parts.memory)
+            queue.replace_parts(parts, aql_streams)
         else:
-            assert isinstance(queue, ComputeQueue)  # there is no third kind
+            assert isinstance(queue, ComputeQueue)  # there is no fourth kind
             parts, compute_streams = self._compute_parts()
             self._add(partial(ComputeQueue, parts, compute_streams), parts.memory)
             queue.replace_parts(parts, compute_streams)
@@ -122,34 +151,100 @@ class QueueSet:
 
     def _compute_parts(self) -> tuple[CardQueueParts, ComputeStreams]:
         """Return what a compute queue is made of that is not mapped yet."""
-        gfx, ips = self._blocks.gfx, self._blocks.ips
-        used = {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
-        number = next((n for n in range(gfx.pipes * QUEUES) if _place(n, gfx.pipes) not in used), None)
-        if number is None:
-            raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
-        place, name = _place(number, gfx.pipes), f"compute {number}"
-        memory = QueueMemory(self._spaces, self._where, name)
+        number = self._free_number()
+        memory = QueueMemory(self._spaces, self._where, name := f"compute {number}")
         with undone_on_error(memory.free):
-            page, ring, mqd, eop = memory.page, memory.ring, memory.mqd(), memory.eop()
-            self._access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
-            index = doorbells.compute_index(number)
-            spec = QueueSpec(
-                ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, eop.gpu_va, EOP_BYTES,
-                mqd.gpu_va, USER_VMID, index,
-            )  # fmt: skip
-            hardware = gfx.queue(place, spec, self._spaces.system.access(mqd), self._blocks.hdp.flush)
-            shape = gfx.shape
-            assert shape is not None  # the core is up
-            slots = ips.shape.scratch_slots_per_cu * shape.cu_total
-            scratch = Scratch(slots, memory.scratch)
+            page, ring = memory.page, memory.ring
+            index, hardware = self._hardware(number, memory, (RPTR_AT, WPTR_AT))
             # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store
             # would be a round trip
             polled = self._signals is None
             inline = Inline(ring.gpu_va, self._pm4.carry) if self._signals is not None else None
             parts = self._parts(name, self._pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
-            self._access(page).write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
-            streams = ComputeStreams(self._pm4, self._owner, scratch, ips.shape.shader_engines, page.gpu_va + OBJECT_AT)
+            self._access(page).write(OBJECT_AT, queue_object(APERTURES))
+            engines, object_va = self._blocks.ips.shape.shader_engines, page.gpu_va + OBJECT_AT
+            streams = ComputeStreams(self._pm4, self._owner, self._scratch(memory), engines, object_va)
         return parts, streams
+
+    def _aql_parts(self) -> tuple[CardQueueParts, AqlStreams]:
+        """Return what a compute queue for packets of HSA is made of that is not mapped yet."""
+        number = self._free_number()
+        commands, blocks = self._aql_commands(), self._blocks
+        memory = QueueMemory(self._spaces, self._where, name := f"aql {number}")
+        with undone_on_error(memory.free):
+            page, ring, clock = self._access(memory.page), self._access(memory.ring), blocks.device.clock
+            index, hardware = self._hardware(number, memory, (READ_AT, WRITE_AT), aql=True)
+            parts = self._parts(
+                name, commands, memory, hardware, index,
+                unit_bytes=PACKET_BYTES, polled=True, consumed=taken(name, page, clock), pointers_at=(READ_AT, WRITE_AT),
+            )  # fmt: skip
+            shape = blocks.gfx.shape
+            assert shape is not None  # the core is up
+            engine = Engine(
+                memory.ring.gpu_va, RING_BYTES // PACKET_BYTES, number, shape.cu_total, WAVES_OF_CU,
+                memory.page.gpu_va + INACTIVE_AT,
+            )  # fmt: skip
+            page.write(OBJECT_AT, queue_object(APERTURES, engine))
+            page.write(INACTIVE_AT, signal_object(0))
+            if self._where == "vram":
+                blocks.hdp.flush()
+            streams = AqlStreams(
+                commands, self._owner, self._scratch(memory), blocks.ips.shape.shader_engines, page, ring,
+                self._hsa_signals, clock,
+            )  # fmt: skip
+        return parts, streams
+
+    def _aql_commands(self) -> AqlCommands:
+        """Return the packets of HSA's queues, for which a page of PM4 is stored at the first call."""
+        if self._aql is None:
+            user = self._spaces.user
+            page = user.alloc(PAGE_BYTES, self._where, visible=True, name="PM4 of HSA queues", cached=False)
+            interrupts, bits = self._signals is None, 64 if self._signals is None else WORD_BITS
+            version = self._blocks.ips.version("gc")
+            self._aql = AqlCommands(version, page.gpu_va, interrupts=interrupts, word_bits=bits)
+            self._access(page).write(0, self._aql.begin_pm4)
+        return self._aql
+
+    def refused(self, interrupt: Interrupt) -> str:
+        """Return which packet of HSA an interrupt of the command processor is about, and what is wrong with it. Empty
+        for another interrupt.
+        """
+        me, pipe, number = interrupt.queue
+        for queue in self.queues:
+            hardware = queue.hardware
+            if isinstance(queue, AqlQueue) and isinstance(hardware, Hqd) and hardware.is_at(me, pipe, number):
+                return queue.refused
+        return ""
+
+    def _free_number(self) -> int:
+        """Return the number of a compute queue that is not in use."""
+        gfx = self._blocks.gfx
+        used = {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
+        number = next((n for n in range(gfx.pipes * QUEUES) if _place(n, gfx.pipes) not in used), None)
+        if number is None:
+            raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
+        return number
+
+    def _hardware(
+        self, number: int, memory: QueueMemory, pointers_at: tuple[int, int], *, aql: bool = False
+    ) -> tuple[int, Hqd]:
+        """Return the doorbell and the hardware of a compute queue. `pointers_at`: bytes of the queue's page."""
+        gfx, page, mqd, eop = self._blocks.gfx, memory.page, memory.mqd(), memory.eop()
+        self._access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
+        index, (rptr_at, wptr_at) = doorbells.compute_index(number), pointers_at
+        spec = QueueSpec(
+            memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + rptr_at, page.gpu_va + wptr_at, eop.gpu_va, EOP_BYTES,
+            mqd.gpu_va, USER_VMID, index, aql=aql,
+        )  # fmt: skip
+        return index, gfx.queue(
+            _place(number, gfx.pipes), spec, self._spaces.system.access(mqd), self._blocks.hdp.flush
+        )
+
+    def _scratch(self, memory: QueueMemory) -> Scratch:
+        """Return the scratch memory of a compute queue, which has none yet."""
+        shape = self._blocks.gfx.shape
+        assert shape is not None  # the core is up
+        return Scratch(self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total, memory.scratch)
 
     def _copy_parts(self, engine: int) -> tuple[CardQueueParts, CopyStreams]:
         """Return what a queue of a copy engine is made of that is not mapped yet."""
@@ -179,7 +274,7 @@ class QueueSet:
     def _parts(
         self,
         name: str,
-        commands: Pm4Commands | SdmaCommands,
+        commands: Pm4Commands | SdmaCommands | AqlCommands,
         memory: QueueMemory,
         hardware: HardwareQueue,
         index: int,
@@ -187,9 +282,11 @@ class QueueSet:
         unit_bytes: int,
         polled: bool,
         inline: Inline | None = None,
+        consumed: Callable[[int, float], None] | None = None,
+        pointers_at: tuple[int, int] = (RPTR_AT, WPTR_AT),
     ) -> CardQueueParts:
         """Return what a queue is made of. `index`: its doorbell's; `unit_bytes`: what that counts; `polled`: its engine
-        looks at the pointer in memory too.
+        looks at the pointer in memory too; `consumed`: of a ring of HSA, see `AqlRing`.
         """
         through_window, device, hdp = self._where == "vram", self._blocks.device, self._blocks.hdp
         doorbell = Doorbell(self._doorbells, index, halved=through_window)
@@ -200,9 +297,15 @@ class QueueSet:
             page.write(0, bytes(PAGE_BYTES))
             hdp.flush()
         publisher = Publisher(
-            hdp, page.at(WPTR_AT), doorbell, device.remote,
-            unit_bytes=unit_bytes, polled=polled, through_window=through_window,
+            hdp, page.at(pointers_at[1]), doorbell, device.remote,
+            unit_bytes=unit_bytes, polled=polled, through_window=through_window, rings_last=consumed is not None,
         )  # fmt: skip
+        title = f"the ring of {name}"
+        rings = (
+            Ring(title, RING_BYTES, ring.write, publisher.publish, view=ring.view)
+            if consumed is None
+            else AqlRing(title, RING_BYTES, ring.write, publisher.publish, consumed)
+        )
         word = memory.timeline_word(self._signals)
         timeline = Timeline(
             f"{device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter, word_bits=word.word_bits
@@ -212,7 +315,7 @@ class QueueSet:
             name=name,
             commands=commands,
             timeline=timeline,
-            ring=Ring(f"the ring of {name}", RING_BYTES, ring.write, publisher.publish, view=ring.view),
+            ring=rings,
             args=Arena(memory.args.gpu_va, ARGS_BYTES, args.write, args.view),
             indirect=Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
             owner=self._owner,
@@ -221,6 +324,7 @@ class QueueSet:
             memory=memory,
             doorbell=doorbell,
             services=self,
+            pointers_at=pointers_at,
         )
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
@@ -259,7 +363,7 @@ class QueueSet:
         page = self._access(queue.memory.page)
         queue.restart(cause)
         # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
-        for place in (RPTR_AT, WPTR_AT):
+        for place in queue.pointers_at:
             page.at(place)(0)
         queue.store_timeline()
         if self._where == "vram":

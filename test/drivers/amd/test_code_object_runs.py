@@ -11,7 +11,7 @@ from llvmlite import binding as llvm
 
 from ringup.drivers import select
 from ringup.errors import DeviceFault, WrongTarget
-from ringup.queues.amd import pm4_stream
+from ringup.queues.amd import hsa_objects
 from ringup.silicon import card
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.translator.engine import Translator
@@ -188,7 +188,7 @@ def test_a_kernel_gets_the_same_values_from_workbench_and_driver(navi31, build):
     assert np.array_equal(np.delete(by_card, addresses), np.delete(by_itself[:16], addresses))
     assert by_itself[8:10].view(np.uint64)[0] == workbench.CODE + code.kernels["told"].descriptor_address
     assert by_itself[10:12].view(np.uint64)[0] == workbench.KERNARG
-    assert workbench.queue_object(1, 2).tobytes() == pm4_stream.queue_object(1, 2)
+    assert workbench.queue_object(1, 2).tobytes() == hsa_objects.queue_object(hsa_objects.Apertures(1, 2))
 
 
 @pytest.mark.parametrize("where", ["code", "constants"])

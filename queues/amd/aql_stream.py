@@ -1,0 +1,287 @@
+"""Streams of an HSA queue: dispatches, barriers and waits for signals as packets of 64 bytes, and PM4 in between.
+
+Dispatches of a stream may run at the same time; `barrier` orders them. A submission begins and ends with packets that
+run PM4: the first waits for points of other queues and invalidates caches (those of code too, which no fence of AQL
+does), the last writes caches back and stores the value of the queue's timeline. Source: HSA Platform System
+Architecture 1.2; ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4, also for the caches of code.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ringup.errors import NotSupported
+from ringup.queues.amd import aql
+from ringup.queues.amd.aql import Condition, Order, Scope
+from ringup.queues.amd.hsa_objects import kernel_packet
+from ringup.queues.amd.launch import Launch, triple
+from ringup.queues.amd.packets import Version, to_bytes
+from ringup.queues.amd.pm4_cache import NEW_CODE
+from ringup.queues.amd.pm4_stream import Pm4Commands
+from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, kernel_of
+from ringup.queues.queue import Owner, Stream
+
+PACK_HEADER = struct.Struct("<H").pack_into
+PACK_ADDRESS = struct.Struct("<Q").pack_into
+IN_ORDER = Order(barrier=True)
+
+
+class Signal(Protocol):
+    """A signal in memory that the card reaches, an `amd_signal_t`."""
+
+    @property
+    def gpu_va(self) -> int:
+        """Its address: its handle in packets. Raises a `ValueError` if its memory was given back."""
+        ...
+
+
+class AqlCommands:
+    """The packets of an HSA queue that the queue itself needs."""
+
+    kind = "aql"
+    # each submission ends with a packet that contains no value: the queue stores the PM4 that it runs
+    signal_places: tuple[tuple[int, struct.Struct, int], ...] = ()
+    pad = b""
+    call_period = 1
+
+    def __init__(self, version: Version, begin_va: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
+        """`begin_va`: where `begin_pm4` is stored. `interrupts`, `word_bits`: see `Pm4Commands`."""
+        self._pm4 = Pm4Commands(version, interrupts=interrupts, word_bits=word_bits)
+        self.pm4 = self._pm4.pm4
+        self.begin_pm4 = to_bytes(self.pm4.acquire_mem(NEW_CODE))
+        self.begin = self.run(begin_va, len(self.begin_pm4))
+
+    def run(self, gpu_va: int, size_bytes: int) -> bytes:
+        """Return a packet that runs PM4 when everything before it is complete."""
+        return aql.pm4_indirect(self.pm4, gpu_va, size_bytes // 4, order=IN_ORDER)
+
+    def padding(self, count: int) -> bytes:
+        """Return nothing: any number of packets is taken."""
+        return b""
+
+    def signal(self, gpu_va: int, value: int) -> bytes:
+        """Return the packet that runs `signal_pm4`, whose address the queue stores at `aql.IB_ADDRESS_BYTE`."""
+        return self.run(0, len(self.signal_pm4(gpu_va, value)))
+
+    def signal_pm4(self, gpu_va: int, value: int) -> bytes:
+        """Return PM4 that stores `value` when all earlier work is visible outside the card, then interrupts."""
+        return self._pm4.signal(gpu_va, value)
+
+    def wait(self, gpu_va: int, value: int) -> bytes:
+        """Return PM4 that holds the queue until the dword at `gpu_va` is at least the low half of `value`."""
+        return self._pm4.wait(gpu_va, value)
+
+    def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
+        """Refuse: packets run from their queue alone."""
+        raise NotSupported("an HSA queue runs no packets from elsewhere in memory")
+
+
+class _Prepared(NamedTuple):
+    """A launch's packet without arguments and signal."""
+
+    packet: bytes
+    launch: Launch
+
+
+class AqlStream(Stream):
+    """Packets of an HSA queue. Methods that add a packet return the byte where it begins."""
+
+    def __init__(self, commands: AqlCommands, owner: Owner) -> None:
+        super().__init__(commands, owner)
+        self.pm4 = commands.pm4
+        self._commands = commands
+        # what a work-item needs most, of all kernels
+        self.scratch_bytes_per_item = 0
+        # their memory must be there at submission
+        self.signals: list[Signal] = []
+        # whether the next packet waits for all before it
+        self._in_order = False
+
+    def dispatch(
+        self,
+        program: Program | LoadedKernel,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        dynamic_lds_bytes: int = 0,
+        completion: Signal | None = None,
+        order: Order | None = None,
+    ) -> int:
+        """Start `grid` work-groups of `block` work-items with `args`, as `ComputeStream.dispatch` does. Return the byte
+        where these arguments begin among the stream's arguments.
+
+        `completion`: the card subtracts 1 from this signal when the kernel has ended, and stores there when it began
+        and ended. `order`: when it starts and whom it sees; by default it runs beside what came before, from the last
+        `barrier` on.
+        """
+        kernel = kernel_of(program)
+        grid, block = triple(grid, "the grid"), triple(block, "the block")
+        key = ("aql", grid, block, dynamic_lds_bytes, self.owner)
+        prepared = kernel.prepared.get(key) or self._prepare(kernel, Launch.of(grid, block, dynamic_lds_bytes), key)
+        return self._dispatch(kernel, prepared, args, completion, order)
+
+    def dispatch_items(
+        self,
+        program: Program | LoadedKernel,
+        items: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        dynamic_lds_bytes: int = 0,
+        completion: Signal | None = None,
+        order: Order | None = None,
+    ) -> int:
+        """Start `items` work-items in groups of `block`. The last group of an axis may hold fewer. All else is as in
+        `dispatch`.
+        """
+        kernel = kernel_of(program)
+        items, block = triple(items, "the grid"), triple(block, "the block")
+        key = ("aql items", items, block, dynamic_lds_bytes, self.owner)
+        prepared = kernel.prepared.get(key) or self._prepare(
+            kernel, Launch.of_items(items, block, dynamic_lds_bytes), key
+        )
+        return self._dispatch(kernel, prepared, args, completion, order)
+
+    def _prepare(self, kernel: LoadedKernel, launch: Launch, key: tuple[Any, ...]) -> _Prepared:
+        kernel.check_owner(self.owner)
+        launch.check(kernel.kernel)
+        if kernel.kernel.descriptor_offset is None:
+            raise NotSupported(
+                f"{kernel.name} has no kernel descriptor, by which an HSA queue starts it; use a compute queue"
+            )
+        prepared = _Prepared(kernel_packet(kernel, launch), launch)
+        kernel.keep_prepared(key, prepared)
+        return prepared
+
+    def _dispatch(
+        self,
+        kernel: LoadedKernel,
+        prepared: _Prepared,
+        args: Sequence[Any],
+        completion: Signal | None,
+        order: Order | None,
+    ) -> int:
+        signal_va = self._handle(completion)
+        header = aql.header(aql.PacketType.KERNEL_DISPATCH, order if order is not None else self._order(completion))
+        at = kernel.append_args(self.args, args, prepared.launch)
+        after = self.around(self, kernel.name) if self.around is not None else None
+        # a profile may have added a barrier
+        if self._in_order and order is None:
+            header = aql.header(aql.PacketType.KERNEL_DISPATCH, self._order(completion))
+        start, body = len(self.body), self.body
+        body += prepared.packet
+        PACK_HEADER(body, start, header)
+        if len(self.args) > at:
+            self.fixups.append((start + aql.KERNARG_BYTE, at))
+        PACK_ADDRESS(body, start + aql.COMPLETION_BYTE, signal_va)
+        self._added(completion)
+        scratch = kernel.kernel.scratch_bytes_per_item
+        if scratch > self.scratch_bytes_per_item:
+            self.scratch_bytes_per_item = scratch
+        if after is not None:
+            after()
+        return at
+
+    def _order(self, completion: Signal | None) -> Order:
+        """Return the order of a dispatch: those before it are only waited for behind a barrier, and the host looks at
+        the results of one with a signal.
+        """
+        acquire = Scope.AGENT if self._in_order else Scope.NONE
+        return Order(self._in_order, acquire, Scope.AGENT if completion is None else Scope.SYSTEM)
+
+    def barrier(self) -> None:
+        """Make later packets wait for all earlier ones and see what they stored."""
+        self._in_order = True
+
+    def barrier_and(self, *signals: Signal, completion: Signal | None = None, order: Order | None = None) -> int:
+        """Hold later packets until all signals are 0. Five fit one packet; more become several."""
+        return self._barriers(aql.barrier_and, signals, completion, order)
+
+    def barrier_or(self, *signals: Signal, completion: Signal | None = None, order: Order | None = None) -> int:
+        """Hold later packets until one of at most five signals is 0."""
+        return self._barrier(aql.barrier_or, signals, completion, order)
+
+    def _barriers(self, build: Any, signals: Sequence[Signal], completion: Signal | None, order: Order | None) -> int:
+        handles = [self._handle(signal) for signal in signals]
+        start = len(self.body)
+        first, last = handles[: -aql.MAX_DEPENDENCIES], handles[-aql.MAX_DEPENDENCIES :]
+        for at in range(0, len(first), aql.MAX_DEPENDENCIES):
+            self.body += build(*first[at : at + aql.MAX_DEPENDENCIES])
+        self.signals += signals
+        self._barrier_of(build, last, completion, order)
+        return start
+
+    def _barrier(self, build: Any, signals: Sequence[Signal], completion: Signal | None, order: Order | None) -> int:
+        handles = [self._handle(signal) for signal in signals]
+        at = self._barrier_of(build, handles, completion, order)
+        self.signals += signals
+        return at
+
+    def _barrier_of(self, build: Any, handles: list[int], completion: Signal | None, order: Order | None) -> int:
+        # what comes behind the packet sees what was stored before the signals changed
+        order = Order(self._in_order, Scope.SYSTEM, Scope.SYSTEM) if order is None else order
+        packet = build(*handles, completion_signal=self._handle(completion), order=order)
+        return self._append(packet, completion)
+
+    def barrier_value(
+        self,
+        signal: Signal,
+        condition: Condition,
+        value: int,
+        *,
+        mask: int = -1,
+        completion: Signal | None = None,
+        order: Order | None = None,
+    ) -> int:
+        """Hold later packets until a signal's value, masked, compares with `value` as `condition` says."""
+        order = Order(self._in_order, Scope.SYSTEM, Scope.SYSTEM) if order is None else order
+        packet = aql.barrier_value(
+            self._handle(signal), value, condition, mask=mask, completion_signal=self._handle(completion), order=order
+        )
+        self.signals.append(signal)
+        return self._append(packet, completion)
+
+    def store(self, gpu_va: int, *dwords: int) -> None:
+        """Let the command processor store dwords at `gpu_va` (4-byte aligned) when all before it is complete."""
+        self.run_pm4(self.pm4.write_data(gpu_va, *dwords))
+
+    def stamp(self, gpu_va: int) -> None:
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier work has ended."""
+        self.run_pm4(self.pm4.release_clock(gpu_va))
+
+    def run_pm4(self, dwords: Sequence[int]) -> int:
+        """Run PM4 packets when all before them is complete. They are stored beside the kernel arguments."""
+        memory, data = self.args, to_bytes(dwords)
+        memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
+        at = len(memory)
+        start = self._append(self._commands.run(0, len(data)), None)
+        memory += data
+        self.fixups.append((start + aql.IB_ADDRESS_BYTE, at))
+        return start
+
+    def append(self, packets: bytes | bytearray) -> int:
+        """Add packets from `queues.amd.aql`'s builders. The queue runs them unchanged."""
+        aql.check_packets(packets)
+        return self._append(packets, None)
+
+    def _append(self, packets: bytes | bytearray, completion: Signal | None) -> int:
+        start = len(self.body)
+        self.body += packets
+        self._added(completion)
+        return start
+
+    def _added(self, completion: Signal | None) -> None:
+        self._in_order = False
+        if completion is not None:
+            self.signals.append(completion)
+
+    def _handle(self, signal: Signal | None) -> int:
+        if signal is None:
+            return 0
+        try:
+            return signal.gpu_va
+        except AttributeError:
+            raise TypeError(f"a signal is wanted, such as `card.signal` returns, not {signal!r:.80}") from None
