@@ -109,7 +109,9 @@ class Gfx:
         self._front_starts, self._first_silicon = front_starts, first_silicon
 
     def boot(self) -> None:
-        """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` after 500 ms."""
+        """Wait until the core's firmware is loaded, and tell every engine where its program begins. Raises
+        `DeviceTimeout` after 500 ms.
+        """
         gc = self.block
         doing = "waiting for the graphics core's firmware"
         gc.wait(gc_rlc.RLC_RLCS_BOOTLOAD_STATUS, lambda word: bool(word.bootload_complete), BOOT_TIMEOUT_US, doing)
@@ -118,6 +120,9 @@ class Gfx:
             raise DeviceHung(
                 "GB_ADDR_CONFIG reads 0: the graphics core booted without its configuration; reset the card"
             )
+        # ORDER: before the core's memory hub is started, as amdgpu does. A driver of others for gfx12 reports that the
+        # hub does not answer a flush before
+        self.place_programs()
 
     def start(self) -> None:
         """Set what all queues need and let the micro engine run. `boot` must be done and the core's memory hub up."""
@@ -127,7 +132,6 @@ class Gfx:
         self.shape = read_shape(gc, self.design)
         self._start_vmids()
         gc.update(gc_rlc.RLC_SRM_CNTL, srm_enable=1, auto_incr_addr=1)
-        self._place_programs()
         self._set_doorbells()
         self._halt_mec(False)
         gc.registers.clock.sleep_us(MEC_SETTLE_US)
@@ -179,8 +183,10 @@ class Gfx:
             with gc.selected(select, gc.make(words.GRBM_GFX_CNTL)):
                 yield pipe
 
-    def _place_programs(self) -> None:
-        """Set where each pipe's program begins and restart the pipe there. Source: gfx_v11_0_config_gfx_rs64."""
+    def place_programs(self) -> None:
+        """Set where each pipe's program begins and restart the pipe there, as `boot` does; a reset of the command
+        processor takes it away. Source: gfx_v11_0_config_gfx_rs64.
+        """
         gc = self.block
         front_ends = zip(_FRONT_ENDS, self._front_starts, strict=True) if self.row.front_ends else ()
         for (start, start_high, resets), at in front_ends:

@@ -25,7 +25,7 @@ _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc",
 
 def reset_command_processor(gfx: Gfx) -> None:
     """Reset the command processor, which must have no queue mapped, so that its micro engine starts as after the
-    firmware's load.
+    firmware's load; what `Gfx.boot` told the engines is told again.
 
     The firmware that the run-list controller loaded stays in place. A generation that does not need it
     (`CoreRow.restarts_by_reset`) is left alone. UNKNOWN: amdgpu loads firmware again before it starts a halted micro
@@ -41,6 +41,7 @@ def reset_command_processor(gfx: Gfx) -> None:
             # the write has arrived when the read returns
             gc.read(GRBM_SOFT_RESET)
             gc.registers.clock.sleep_us(CP_RESET_US)
+    gfx.place_programs()
 
 
 def soft_reset(gfx: Gfx) -> None:
@@ -51,6 +52,7 @@ def soft_reset(gfx: Gfx) -> None:
             _pulse(gfx.block)
     except DeviceTimeout as error:
         raise DeviceHung(f"soft reset of the graphics core: {error}; reset the card") from error
+    gfx.place_programs()
     gfx.start()
     left = gfx.active_queues()
     if left:

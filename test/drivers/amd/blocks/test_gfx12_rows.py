@@ -175,6 +175,10 @@ def test_every_engine_is_told_where_its_program_begins(rig):
     places = [(value >> 2 & 3, value & 3) for value in rig.sent(rig.gc, gc.GRBM_GFX_CNTL) if value]
     start = places.index((0, 1))
     assert places[start : start + 6] == [(0, 1), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    # gfx_v12_0_hw_init: before the memory hub is started, and so before all that `start` sets
+    written = [offset for offset, _ in rig.window.written]
+    last = written.index(rig.gc.address(gc_cp.CP_MEC_RS64_CNTL))
+    assert last < written.index(rig.gc.address(gc_pipe.DB_MEM_CONFIG))
 
 
 @pytest.mark.parametrize(
