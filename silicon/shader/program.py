@@ -19,7 +19,10 @@ SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
 SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
 PF_X, PF_W = 1, 2
 NT_AMDGPU_METADATA = 32
-MACHINES = {0x41: "gfx1100", 0x42: "gfx1103", 0x43: "gfx1101", 0x47: "gfx1102"}  # EF_AMDGPU_MACH of gfx11
+# EF_AMDGPU_MACH of gfx11 and gfx12. Source: LLVM AMDGPUUsage, "AMDGPU EF_AMDGPU_MACH Values"
+MACHINES = {
+    0x41: "gfx1100", 0x44: "gfx1103", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x4E: "gfx1201",
+}  # fmt: skip
 ABS64 = 3
 # GOTPCREL kinds, and the kinds that replace them once the table has an address.
 THROUGH_TABLE = {7: 4, 8: 10, 9: 11}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ringup.errors import GuestError, WrongTarget
 from ringup.silicon.shader.common.state import Dispatch, Engine, Run, WaveState
 from ringup.silicon.shader.common.whereabouts import whereabouts
-from ringup.silicon.shader.program import MACHINES, USER_REGISTERS, CodeObject, Kernel
+from ringup.silicon.shader.program import USER_REGISTERS, CodeObject, Kernel
 from ringup.silicon.shader.workbench_arguments import Size, Value, kernel_arguments, packet, queue_object
 from ringup.silicon.shader.workbench_memory import Arena
 
@@ -75,9 +75,9 @@ def start(
     `dynamic_lds_bytes` are added to the kernel's own LDS. Raises `WrongTarget` for another processor's code,
     `GuestError` for an unknown kernel, and `ValueError` for arguments or groups that do not fit the kernel.
     """
-    if program.target not in MACHINES.values():
+    if program.target not in engine.runs:
         raise WrongTarget(
-            f"code for {program.target}: these cores run {', '.join(sorted(MACHINES.values()))}; compile it for gfx1100"
+            f"code for {program.target}: these cores run {', '.join(engine.runs)}; compile it for {engine.target}"
         )
     kernel = program.kernels.get(name)
     if kernel is None:

@@ -1,12 +1,13 @@
 """The work of SPI for a compute grid: the waves of a group, their registers at the first instruction, occupancy.
 
-Source: RDNA3 ISA reference, "Initial Wave State" and "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State".
+Source: RDNA3 and RDNA4 ISA references, "Initial Wave State" and "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel
+Execution State".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from ringup.silicon.shader.common.state import (
     LDS_BASE_LO,
     MODE,
     STATUS,
+    TRAP_CTRL,
     TRAPSTS,
+    TTMP0,
     WAVE_IN_GROUP,
     Dispatch,
     WaveState,
@@ -40,6 +43,8 @@ WAVES_PER_SIMD = 16
 VGPR_GRANULE = {1536: 24, 1024: 16}
 LDS_BYTES_PER_WGP = 128 * 1024
 LDS_GRANULE_BYTES = 1024
+# The barriers of a group on RDNA4, by number. Source: RDNA4 ISA reference, "Work-groups and Barriers".
+GROUP_BARRIER, TRAP_BARRIER = -1, -2
 GROUPS_PER_WGP = 32  # limited by barriers; groups of one wave need none
 
 # HW_REG_STATUS. Source: RDNA3 ISA reference, "Status register".
@@ -59,6 +64,39 @@ MODE_EXCP_SHIFT = 12
 
 
 @dataclass(slots=True)
+class Barrier:
+    """A barrier that waves signal and wait for with two instructions.
+
+    It is complete once every wave that has not ended has signalled it; then each of them may pass it once.
+    """
+
+    members: set[int]
+    signals: int = 0
+    complete: set[int] = field(default_factory=set)  # waves that have not passed it since
+
+    def signal(self) -> None:
+        """Count a signal."""
+        self.signals += 1
+        self._settle()
+
+    def end(self, wave: int) -> None:
+        """Forget a wave that has ended."""
+        self.members.discard(wave)
+        self._settle()
+
+    def passes(self, wave: int) -> bool:
+        """Return whether a wave may pass; if so, it has passed."""
+        found = wave in self.complete
+        self.complete.discard(wave)
+        return found
+
+    def _settle(self) -> None:
+        if self.signals and self.signals >= len(self.members):
+            self.complete |= self.members
+            self.signals = 0
+
+
+@dataclass(slots=True)
 class Group:
     """One resident work-group: its waves and its LDS, exactly as large as allocated."""
 
@@ -67,6 +105,19 @@ class Group:
     lds: NDArray[np.uint8]
     lds_written: NDArray[np.bool_]  # by byte, for strict mode
     waves: list[WaveState] = field(default_factory=list)
+    barriers: dict[int, Barrier] = field(default_factory=dict)  # those of RDNA4, by number
+
+
+class Start(NamedTuple):
+    """How a generation starts waves."""
+
+    # TTMP registers hold the group's number, and programs may read them. Else SGPRs hold it.
+    numbers_in_ttmp: bool
+    # MODE has IEEE, DX10_CLAMP and the enables of exceptions.
+    has_float_modes: bool
+
+
+RDNA3_START, RDNA4_START = Start(False, True), Start(True, False)
 
 
 def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
@@ -115,13 +166,27 @@ def occupancy(dispatch: Dispatch) -> int:
     return min(limits)
 
 
-def scalar_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int, waves: int) -> list[int]:
+def scalar_start(
+    dispatch: Dispatch, ident: tuple[int, int, int], wave: int, waves: int, how: Start = RDNA3_START
+) -> list[int]:
     """Return the contents of s0 and up in wave number `wave` of `waves` of a group. Source: "CS SGPR Load"."""
     values = list(dispatch.user_sgprs)
+    if how.numbers_in_ttmp:
+        return values + [waves] * dispatch.enable_group_info
     values += [at for at, enabled in zip(ident, dispatch.enable_group_id, strict=True) if enabled]
     if dispatch.enable_group_info:
         values.append((wave == 0) << 31 | wave << 20 | waves)
     return values
+
+
+def trap_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int) -> dict[int, int]:
+    """Return the contents of TTMP registers, by number, where they hold the group's number.
+
+    Source: RDNA4 ISA reference, "CS SGPR Load".
+    """
+    x, y, z = ident
+    has_yz = any(dispatch.enable_group_id[1:])
+    return {7: z << 16 | y if has_yz else 0, 8: has_yz << 30 | wave << 25, 9: x}
 
 
 def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) -> tuple[NDArray[np.uint32], int]:
@@ -141,24 +206,30 @@ def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) ->
     return np.where(active, packed, 0).astype(np.uint32), mask
 
 
-def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
+def start_wave(group: Group, wave: int, scratch_slot: int, how: Start = RDNA3_START) -> WaveState:
     """Make wave number `wave` of a group as SPI does; `scratch_slot` selects its part of the scratch memory."""
     dispatch, ident = group.dispatch, group.ident
     shape, waves = group_shape(dispatch, ident), waves_in_group(dispatch, ident)
     state = WaveState(dispatch.wave_size, dispatch.vgpr_count)
     words = state.words
     state.pc = dispatch.pc
-    scalars = scalar_start(dispatch, ident, wave, waves)
+    scalars = scalar_start(dispatch, ident, wave, waves, how)
     words[: len(scalars)] = scalars
+    if how.numbers_in_ttmp:
+        for number, value in trap_start(dispatch, ident, wave).items():
+            words[TTMP0 + number] = value
     ids, mask = work_item_ids(dispatch, shape, wave)
     state.vgprs[0] = ids
     words[EXEC_LO], words[EXEC_HI] = mask & 0xFFFF_FFFF, mask >> 32
-    words[MODE] = (
-        dispatch.float_mode
-        | MODE_DX10_CLAMP * dispatch.dx10_clamp
-        | MODE_IEEE * dispatch.ieee_mode
-        | dispatch.exceptions << MODE_EXCP_SHIFT
-    )
+    words[MODE] = dispatch.float_mode
+    if how.has_float_modes:
+        words[MODE] |= (
+            MODE_DX10_CLAMP * dispatch.dx10_clamp
+            | MODE_IEEE * dispatch.ieee_mode
+            | dispatch.exceptions << MODE_EXCP_SHIFT
+        )
+    else:
+        words[TRAP_CTRL] = dispatch.exceptions
     words[STATUS] = (
         STATUS_VALID
         | STATUS_PRIV * dispatch.privileged
@@ -190,16 +261,18 @@ def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
     return wave | simd << 8 | wgp << 10 | array << 16 | engine << 18, dispatch.vmid << 24
 
 
-def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int) -> Group:
+def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int, how: Start = RDNA3_START) -> Group:
     """Make a resident group with all its waves. Hardware does not clear LDS; here a fresh one holds zeroes."""
     group = Group(
         dispatch, ident, np.zeros(dispatch.lds_size_bytes, np.uint8), np.zeros(dispatch.lds_size_bytes, np.bool_)
     )
-    group.waves = [start_wave(group, wave, first_slot + wave) for wave in range(waves_in_group(dispatch, ident))]
+    numbers = range(waves_in_group(dispatch, ident))
+    group.waves = [start_wave(group, wave, first_slot + wave, how) for wave in numbers]
+    group.barriers = {number: Barrier(set(numbers)) for number in (GROUP_BARRIER, TRAP_BARRIER)}
     return group
 
 
-def initialised(dispatch: Dispatch) -> tuple[frozenset[int], int]:
+def initialised(dispatch: Dispatch, how: Start = RDNA3_START) -> tuple[frozenset[int], int]:
     """Return which words of the scalar file SPI wrote, and how many VGPRs (from 0 up)."""
-    count = len(scalar_start(dispatch, (0, 0, 0), 0, 1))
+    count = len(scalar_start(dispatch, (0, 0, 0), 0, 1, how))
     return frozenset(range(count)) | {EXEC_LO, EXEC_HI}, 1

@@ -28,6 +28,7 @@ STEPS = 136  # instructions this wave may still issue before it must yield
 HW_ID1, HW_ID2 = 137, 138
 GROUP_X, GROUP_Y, GROUP_Z, WAVE_IN_GROUP = 139, 140, 141, 142
 LDS_BASE_LO, LDS_BASE_HI = 144, 145  # host address of the workgroup's LDS
+EXCP_USER, TRAP_CTRL = 156, 157  # HW_REG_EXCP_FLAG_USER and HW_REG_TRAP_CTRL of RDNA4
 RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave sizes
 
 
@@ -238,6 +239,16 @@ class Run(Protocol):
 
 class Engine(Protocol):
     """The cores of a card: `interpreter.engine.Interpreter` and `translator.engine.Translator`."""
+
+    @property
+    def target(self) -> str:
+        """The processor that the cores are, such as `gfx1100`."""
+        ...
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The processors whose code they run: those of one generation."""
+        ...
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""

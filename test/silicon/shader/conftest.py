@@ -38,16 +38,16 @@ def text_section(elf: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def assemble(headers):
-    """`assemble(text, wave_size=32)` returns LLVM 22's machine code for gfx1100. A line that LLVM rejects fails the
-    test.
+    """`assemble(text, wave_size=32, processor="gfx1100")` returns LLVM 22's machine code. A line that it rejects fails
+    the test.
     """
     command = llvm_mc(headers("llvm-22"))
     done = {}
 
-    def run(text, wave_size=32):
-        key = text, wave_size
+    def run(text, wave_size=32, processor="gfx1100"):
+        key = text, wave_size, processor
         if key not in done:
-            argv = [*command, "-triple=amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-filetype=obj", "-o", "-"]
+            argv = [*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={processor}", "-filetype=obj", "-o", "-"]
             if wave_size == 64:
                 argv.append("-mattr=+wavefrontsize64")
             result = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=60, check=False)
@@ -117,7 +117,7 @@ class Machine:
         s[0:1] on.
         """
         values = {"wave_size": 32, "group_size": (32, 1, 1), "group_count": (1, 1, 1), "vgpr_count": 48} | dispatch
-        code = self.assemble(text, values["wave_size"])
+        code = self.assemble(text, values["wave_size"], self.engine.target)
         pc = self.code_end
         self.arena.place(pc, code, executable=True, writable=False)
         self.code_end = pc + len(code) + 0xFF & ~0xFF
@@ -159,6 +159,12 @@ def pytest_generate_tests(metafunc):
     """Run the tests of these modules on every engine."""
     if "machine" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2].startswith(SHARED_PROMISES):
         metafunc.parametrize("machine", ENGINES, indirect=True)
+
+
+@pytest.fixture
+def rdna4(assemble):
+    """A `Machine` of gfx1201 with empty memory."""
+    return Machine(assemble, Interpreter(target="gfx1201"))
 
 
 @pytest.fixture
@@ -244,7 +250,7 @@ def interpreted():
         dispatch = Dispatch(
             pc=CODE_VA, wave_size=lanes, group_size=(lanes, 1, 1), group_count=(1, 1, 1), vgpr_count=vgprs
         )
-        common = interpreter.Machine(dispatch, arena, Heard(), strict=False)
+        common = interpreter.Machine(dispatch, arena, Heard(), strict=False, generation=instructions[0].generation)
         group = Group(dispatch, (0, 0, 0), np.zeros(0, np.uint8), np.zeros(0, np.bool_))
         places = np.cumsum([CODE_VA, *(len(one.raw) for one in instructions)])
 

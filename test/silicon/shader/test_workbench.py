@@ -245,11 +245,27 @@ def test_an_array_that_is_read_only_stays_what_it_is(program, engine):
     assert (data == 1).all()
 
 
-def test_another_processors_code_is_refused_before_it_runs(engine):
-    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx1201", opt=2)
-    other = load(machine.emit_object(llvm.parse_assembly(SCALE)))
-    with pytest.raises(WrongTarget, match="these cores run gfx1100"):
-        workbench.run(engine, other, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1))
+PROCESSORS = ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1200", "gfx1201")
+
+
+@pytest.mark.parametrize("make", [Interpreter, Translator])
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_cores_run_code_of_their_generation_and_refuse_the_others(program, make, processor):
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu=processor, opt=2)
+    made = load(machine.emit_object(llvm.parse_assembly(SCALE)))
+    assert made.target == processor
+    same = [one for one in PROCESSORS if one[:5] == processor[:5]]
+    for other in PROCESSORS:
+        data, sizes = np.arange(64, dtype=np.float32), {"groups": (1, 1, 1), "group_size": (64, 1, 1)}
+        if other in same:
+            workbench.run(make(target=other), made, "scale", [data, 2.5, 64], **sizes)
+            assert data[3] == 7500
+        else:
+            with pytest.raises(
+                WrongTarget, match=rf"^code for {processor}: these cores run gfx1.*; compile it for {other}$"
+            ):
+                workbench.run(make(target=other), made, "scale", [data, 2.5, 64], **sizes)
+            assert data[3] == 3
 
 
 def test_groups_that_fit_nowhere_are_reported_in_one_line(program, engine):

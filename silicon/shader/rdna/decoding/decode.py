@@ -14,10 +14,11 @@ from typing import Any, Literal, TypeVar, TypeVarTuple, cast
 from ringup.autogen import isa
 from ringup.silicon.shader.rdna.decoding import images
 from ringup.silicon.shader.rdna.decoding import operands as enc
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3, Generation, generation
 from ringup.silicon.shader.rdna.decoding.reserved import required_bits, signs_taken, unused_halves
 
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
-# No gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword.
+# No instruction is longer: two dwords and a literal, a DPP or an NSA dword; three dwords of memory on RDNA4.
 LONGEST_BYTES = 12
 MAX_DECODED = 1 << 16
 SPECIAL = {-code: name for code, name in enc.SPECIAL.items()}  # index of an operand of kind constant
@@ -72,7 +73,8 @@ class Dpp:
 class Instruction:
     """One decoded instruction.
 
-    A dual instruction (VOPD) has two `parts` that read their sources before either writes.
+    A dual instruction (VOPD) has two `parts` that read their sources before either writes. `mnemonic`, `format` and the
+    names of `fields` are the engines' own (`generations.py`); `spelling` is the processor's mnemonic.
     """
 
     mnemonic: str
@@ -89,6 +91,8 @@ class Instruction:
     parts: tuple[Instruction, ...] = ()
     flags: frozenset[str] = frozenset()
     offset: int = 0  # signed byte offset of a memory instruction
+    spelling: str = ""
+    generation: Generation = RDNA3
     # What functions of it have returned, see `remembered`.
     memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -138,7 +142,6 @@ def _defined(ins: Instruction) -> tuple[Operand, ...]:
 _PERMUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P"))
 # Formats in which the contents of an operand's field are all that it depends on, literals excepted.
 _SIMPLE = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOPDX", "VOPDY", "SOP1", "SOP2", "SOPC"))
-_SIGNED_OFFSETS = {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}
 _IMMEDIATES = frozenset(("simm16", "attr", "target"))
 _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
 # These are both GDS and LDS instructions.
@@ -153,6 +156,7 @@ _DPP16_CONTROLS = (
 _MIX_BITS = {"src0": ("opsel_hi", 0), "src1": ("opsel_hi", 1), "src2": ("opsel_hi2", 0)}  # set: the source is an f16
 _PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
 _EXEC_HI = 127
+MATRIX_PRODUCTS = ("v_wmma_", "v_swmmac_")
 _NO_REGISTER = enc.NULL  # saddr of vector memory that has no scalar address
 
 
@@ -168,21 +172,25 @@ class _Shape:
 
 
 class _Decoder:
-    """The decoder of one processor."""
+    """The decoder of one generation."""
 
-    def __init__(self, target: str) -> None:
-        facts = isa.target(target)
-        self._rows = {(row.format, row.op): row for row in facts.instructions}
-        self._required = {
-            key: required_bits(row, facts.formats[row.format])
-            for key, row in self._rows.items()
-            if row.format in facts.formats
+    def __init__(self, of: Generation) -> None:
+        self._generation = of
+        facts = isa.target(of.facts)
+        formats = {fmt.name: fmt for fmt in (_renamed_format(fmt, of) for fmt in facts.formats.values())}
+        rows = [_renamed_row(row, of) for row in facts.instructions]
+        self._spellings = {
+            (new.format, new.op): old.mnemonic for new, old in zip(rows, facts.instructions, strict=True)
         }
-        self._unused_halves = {row.op: unused_halves(row) for row in facts.instructions if row.format == "VOP3"}
-        self._signs = {row.mnemonic: signs_taken(row) for row in facts.instructions if row.format in ("VOP3", "VOP3SD")}
-        shapes = [_shape(fmt) for fmt in facts.formats.values()]
+        self._rows = {(row.format, row.op): row for row in rows}
+        self._required = {
+            key: required_bits(row, formats[row.format], of) for key, row in self._rows.items() if row.format in formats
+        }
+        self._unused_halves = {row.op: unused_halves(row) for row in rows if row.format == "VOP3"}
+        self._signs = {row.mnemonic: signs_taken(row) for row in rows if row.format in ("VOP3", "VOP3SD")}
+        shapes = [_shape(fmt) for fmt in formats.values()]
         self._extensions = {
-            one.name: one for one, fmt in zip(shapes, facts.formats.values(), strict=True) if fmt.is_extension
+            one.name: one for one, fmt in zip(shapes, formats.values(), strict=True) if fmt.is_extension
         }
         words = sorted(
             (one for one in shapes if one.name not in self._extensions), key=lambda one: -one.mask.bit_count()
@@ -238,15 +246,19 @@ class _Decoder:
         elif _has_literal(row, fields):
             literal = _dword(window, size, row.mnemonic)
             size += 4
+        # RDNA4's atomics return if bit 0 of the temporal hint is set, those of RDNA3 with GLC.
+        if "th" in fields and ("returns" in row.flags or row.mnemonic.startswith("image_atomic")):
+            fields["glc"] = fields["th"] & 1
         found = self._operands(row, fields, literal, dpp)
-        width = _SIGNED_OFFSETS.get(shape.name)
+        width = self._generation.offset_bits.get(shape.name)
         offset = fields.get("offset", 0)
         if shape.name == "DS":
             offset = fields["offset1"] << 8 | fields["offset0"]
         return Instruction(
             row.mnemonic, shape.name, row.op, size, window[:size], found, fields, dpp, bool(fields.get("clmp")),
             fields.get("omod", 0) if any(one.effect == "omod" for one in row.modifiers) else 0,
-            literal, (), row.flags, enc.signed(offset, width) if width else offset,
+            literal, (), row.flags, enc.signed(offset, width) if width else offset, self._spellings[row.format, row.op],
+            self._generation,
         )  # fmt: skip
 
     def _dual(self, shape: _Shape, fields: dict[str, int], window: bytes) -> Instruction:
@@ -265,12 +277,14 @@ class _Decoder:
             size += 4
         parts = tuple(
             Instruction(row.mnemonic, row.format, row.op, size, window[:size], self._operands(row, fields, literal, None), fields,
-                        literal=literal, flags=row.flags)
+                        literal=literal, flags=row.flags, spelling=self._spellings[row.format, row.op],
+                        generation=self._generation)
             for row in (first, second)
         )  # fmt: skip
         return Instruction(
             f"{first.mnemonic} :: {second.mnemonic}", shape.name, first.op, size, window[:size],
             parts[0].operands + parts[1].operands, fields, literal=literal, parts=parts,
+            spelling=" :: ".join(part.spelling for part in parts), generation=self._generation,
         )  # fmt: skip
 
     def _operands(
@@ -278,6 +292,7 @@ class _Decoder:
     ) -> tuple[Operand, ...]:
         if (
             dpp is not None
+            and not self._generation.permutes_beside_scalars
             and fields.get("src1", enc.FIRST_VGPR) < enc.FIRST_VGPR
             and any(one.field == "src1" for one in row.operands)
         ):
@@ -287,8 +302,9 @@ class _Decoder:
             found += [self._simple(row, number, fields) for number in range(len(row.operands))]
         else:
             for facts in row.operands:
-                if row.format == "MIMG" and facts.field == "vaddr":
-                    found += _image_addresses(row, facts, fields)
+                if row.format in images.ADDRESS_FIELDS and "vaddr" in facts.field:
+                    if facts.field in ("vaddr", "vaddr0"):
+                        found += _image_addresses(row, facts, fields)
                 else:
                     operand = _operand(row, facts, fields, literal)
                     if operand is not None:
@@ -338,6 +354,24 @@ class _Decoder:
         )
 
 
+def _renamed_format(fmt: isa.FormatFacts, of: Generation) -> isa.FormatFacts:
+    """Return a format with the engines' names."""
+    names = of.fields.get(fmt.name, {})
+    fields = {names.get(name, name): place for name, place in fmt.fields.items()}
+    return fmt._replace(name=of.formats.get(fmt.name, fmt.name), fields=fields)
+
+
+def _renamed_row(row: isa.InstructionFacts, of: Generation) -> isa.InstructionFacts:
+    """Return an instruction with the engines' names."""
+    names = of.fields.get(row.format, {})
+    return row._replace(
+        format=of.formats.get(row.format, row.format),
+        mnemonic=of.renamed.get(row.mnemonic, row.mnemonic),
+        operands=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.operands),
+        modifiers=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.modifiers),
+    )
+
+
 def _shape(fmt: isa.FormatFacts) -> _Shape:
     fields = tuple((name, lo, (1 << hi - lo + 1) - 1) for name, (hi, lo) in fmt.fields.items())
     return _Shape(fmt.name, fmt.width_bits // 8, fmt.mask, fmt.value, fields)
@@ -378,6 +412,8 @@ def _operand(
         return Operand("sgpr", code << 1, size, facts.type, direction, name)
     if name in ("srsrc", "ssamp"):
         return Operand("sgpr", code << 2, size, facts.type, direction, name)
+    if name == "soffset" and row.format == "SMEM" and code == enc.NULL:
+        return Operand("sgpr", code, size, facts.type, direction, name)
     # SMEM's cache policies in sdata
     if facts.kinds == ("imm",):
         return Operand("constant", 0, 0, facts.type, direction, name, code)
@@ -414,7 +450,7 @@ def _memory_operand(
                 return Operand("off", 0, 0, facts.type, direction, name)
         elif fields["tfe"]:
             size += 32  # the status dword
-    if row.format == "MIMG" and name == "vdata":
+    if row.format in images.ADDRESS_FIELDS and name == "vdata":
         size = 32 * images.data_dwords(row.mnemonic, fields, any(one.field == "d16" for one in row.modifiers))
     return Operand("vgpr", fields[name], size, facts.type, direction, name)
 
@@ -422,7 +458,9 @@ def _memory_operand(
 def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> list[Operand]:
     return [
         Operand("vgpr", fields[name], 32 * dwords, facts.type, facts.direction, name)
-        for name, dwords in zip(images.ADDRESS_FIELDS, images.address_dwords(row.mnemonic, fields), strict=False)
+        for name, dwords in zip(
+            images.ADDRESS_FIELDS[row.format], images.address_dwords(row.format, row.mnemonic, fields), strict=False
+        )
     ]
 
 
@@ -528,15 +566,24 @@ def _changed(operand: Operand, changes: Mapping[str, list[tuple[str, int | None,
 
 
 @cache
-def _decoder(target: str) -> _Decoder:
-    return _Decoder(target)
+def _decoder(facts: str) -> _Decoder:
+    return _Decoder(generation(facts))
 
 
 @cache
-def _decoded(target: str) -> dict[bytes, Instruction]:
+def _decoded(facts: str) -> dict[bytes, Instruction]:
     """Return the instructions decoded so far, by their bytes. No instruction begins with the bytes of another."""
-    del target
+    del facts
     return {}
+
+
+def selected_byte(ins: Instruction) -> int:
+    """Return the byte of a conversion's 8-bit float: of the source, with reversed bits of op_sel, or of the result.
+
+    Source: RDNA4 ISA reference, "V_CVT_F32_FP8", "V_CVT_SR_FP8_F32".
+    """
+    bits = ins.fields.get("opsel", 0)
+    return bits >> 2 if ins.mnemonic.startswith("v_cvt_sr") else (bits & 1) << 1 | bits >> 1 & 1
 
 
 def waitcnt(simm16: int) -> tuple[int, int, int]:
@@ -544,26 +591,48 @@ def waitcnt(simm16: int) -> tuple[int, int, int]:
     return simm16 >> 10 & 0x3F, simm16 & 7, simm16 >> 4 & 0x3F
 
 
-def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:
+def decode(data: bytes, offset: int = 0, of: Generation = RDNA3) -> Instruction:
     """Decode the instruction at byte `offset` of `data`; raise `IllegalInstruction` if there is none.
 
     Results are cached by their bytes.
     """
-    window, known = bytes(data[offset : offset + LONGEST_BYTES]), _decoded(target)
+    window, known = bytes(data[offset : offset + LONGEST_BYTES]), _decoded(of.facts)
     found = known.get(window[:4]) or known.get(window[:8]) or known.get(window)
     if found is None:
-        found = _decoder(target).decode(window)
+        found = _decoder(of.facts).decode(window)
         if len(known) >= MAX_DECODED:
             known.clear()
         known[found.raw] = found
     return found
 
 
-def of_wave(ins: Instruction, wave_size: int) -> Instruction:
-    """Return an instruction as a wave of that size executes it: C and D of WMMA have four registers of 64 lanes, or
-    eight of 32.
+# A of this product is so short that the low half of a wave64 holds it.
+SHORT_SPARSE = "v_swmmac_i32_16x16x32_iu4"
+
+
+def index_sets(mnemonic: str, wave_size: int) -> int:
+    """Return how many sets of indices of a sparse product fit in a register: two bits for each element that a lane has.
+
+    Source: RDNA4 ISA reference, "Structured Sparse Matrices".
     """
-    if wave_size == 32 or not ins.mnemonic.startswith("v_wmma_"):
+    kept = 16 * int(mnemonic.split("_")[3].rpartition("x")[2]) // 2
+    lanes = 32 if mnemonic == SHORT_SPARSE else wave_size
+    return max(32 * lanes // (2 * kept), 1)
+
+
+def of_wave(ins: Instruction, wave_size: int) -> Instruction:
+    """Return an instruction as a wave of that size executes it.
+
+    C and D of a matrix product have half as many registers in a wave64. So have A and B on RDNA4, where a wave holds
+    them once. Raises `IllegalInstruction` for a set of indices that the wave does not have.
+    """
+    if ins.mnemonic.startswith("v_swmmac_") and ins.fields["opsel"] >= index_sets(ins.mnemonic, wave_size):
+        raise IllegalInstruction(f"{ins.mnemonic} with index {ins.fields['opsel']} in a wave{wave_size}")
+    if wave_size == 32 or not ins.mnemonic.startswith(MATRIX_PRODUCTS):
         return ins
-    operands = tuple(replace(one, size_bits=128) if one.field in ("vdst", "src2") else one for one in ins.operands)
+    halved = ("vdst", "src2") if ins.generation is RDNA3 else ("vdst", "src0", "src1", "src2")
+    operands = tuple(
+        replace(one, size_bits=one.size_bits // 2) if one.field in halved and one.size_bits > 32 else one
+        for one in ins.operands
+    )
     return replace(ins, operands=operands)

@@ -105,7 +105,7 @@ def loaded_half(ins: Instruction) -> int:
 
 def changes_lds(ins: Instruction) -> bool:
     """Return whether a DS instruction changes LDS. FLAT instructions are not considered."""
-    return ins.format == "DS" and not ins.fields["gds"] and not ins.mnemonic.startswith(_NO_STORES)
+    return ins.format == "DS" and not ins.fields.get("gds") and not ins.mnemonic.startswith(_NO_STORES)
 
 
 def touched_halves(ins: Instruction) -> dict[int, int]:

@@ -7,32 +7,61 @@ LLVM 22, by flipping every bit of every opcode. Hardware ignores most of them.
 from __future__ import annotations
 
 from ringup.autogen.isa import FormatFacts, InstructionFacts
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4, Generation
+from ringup.silicon.shader.rdna.decoding.images import has_spare_address
 
-# By format: the fields that must be zero (or the value in `_FIXED`) in opcodes that do not use them.
-_ZERO_IF_UNUSED = {
-    "SOPP": ("simm16",), "SMEM": ("dlc", "glc"), "VOP1": ("vdst",), "VOP3": ("clmp", "omod", "vdst", "neg", "abs", "opsel"),
-    "VOP3SD": ("neg", "omod"),
-    "VOP3P": ("clmp", "opsel", "neg", "neg_hi"), "DS": ("addr", "data0", "data1", "gds", "offset0", "offset1", "vdst"), "MTBUF": ("tfe",),
-    "MUBUF": ("dlc", "glc", "idxen", "offen", "tfe"), "MIMG": ("d16", "ssamp"), "FLAT": ("sve",), "GLOBAL": ("sve",),
+_VOP = {
+    "SOPP": ("simm16",), "VOP1": ("vdst",), "VOP3": ("clmp", "omod", "vdst", "neg", "abs", "opsel"), "VOP3SD": ("neg", "omod"),
+    "VOP3P": ("clmp", "opsel", "neg", "neg_hi"), "FLAT": ("sve",), "GLOBAL": ("sve",),
 }  # fmt: skip
-_FIXED = {"FLAT": {"saddr": 124}}
-_RAYS = dict.fromkeys(("glc", "dlc", "slc", "dim", "lwe", "tfe"), 0) | {"dmask": 15}  # of image_bvh*_intersect_ray
-_ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # not in any field
+_DS = ("addr", "data0", "data1", "offset0", "offset1", "vdst")
+# By generation and format: the fields that must be zero (or the value in `_FIXED`) in opcodes that do not use them.
+_ZERO_IF_UNUSED = {
+    RDNA3.name: _VOP | {
+        "SMEM": ("dlc", "glc"), "DS": (*_DS, "gds"), "MTBUF": ("tfe",), "MUBUF": ("dlc", "glc", "idxen", "offen", "tfe"),
+        "MIMG": ("d16", "ssamp"),
+    },
+    RDNA4.name: _VOP | {
+        "DS": _DS, "MUBUF": ("tfe",), "VIMAGE": ("d16", "vaddr4"), "VSAMPLE": ("d16", "samp"),
+    },
+}  # fmt: skip
+_FIXED = {
+    RDNA3.name: {"FLAT": {"saddr": 124}},
+    RDNA4.name: {"FLAT": {"saddr": 124}, "GLOBAL": {"saddr": 124}},
+}
+# Of image_bvh*_intersect_ray.
+_RAYS = {
+    "MIMG": dict.fromkeys(("glc", "dlc", "slc", "dim", "lwe", "tfe"), 0) | {"dmask": 15},
+    "VIMAGE": dict.fromkeys(("th", "scope", "dim", "tfe"), 0) | {"dmask": 15},
+}
+# RDNA4's prefetches and probes have a number of five bits in sdata.
+_LENGTH_BITS = 31
+# Products of matrices and of 8-bit floats: they ignore op_sel_hi, whose bits must be set.
+_WHOLE = ("v_wmma", "v_swmmac", "v_dot4_f32")
+_SET = {"opsel_hi": 3, "opsel_hi2": 1}
+# Bits in no field. Those of MUBUF are the sign of an offset that may not be negative.
+_ZERO_BITS = {
+    RDNA3.name: {"VOP3P": 1 << 23, "LDSDIR": 3 << 22},
+    RDNA4.name: {"VOP3P": 1 << 23, "LDSDIR": 1 << 22, "DS": 1 << 17, "MUBUF": 1 << 95},
+}
 
 # Bit i: the neg and abs bits of VOP3 source i may be set without effect. For other opcodes: the sources for which neg
 # or op_sel has an effect.
 _SIGNS_TAKEN = {
     "v_cmpx_class_f32": 3, "v_cmpx_class_f64": 3, "v_ldexp_f32": 3, "v_ldexp_f64": 3, "v_trig_preop_f64": 3, "v_cvt_pk_u8_f32": 7,
-    "v_permlane16_b32": 0, "v_permlanex16_b32": 0, "v_cndmask_b16": 3,
+    "v_permlane16_b32": 0, "v_permlanex16_b32": 0, "v_cndmask_b16": 3, "v_permlane16_var_b32": 0, "v_permlanex16_var_b32": 0,
+    "v_cvt_f32_fp8": 0, "v_cvt_f32_bf8": 0,
 }  # fmt: skip
 _OPSEL_ZERO = {
     "v_mov_b16": 6, "v_add_nc_u16": 4, "v_sub_nc_u16": 4, "v_add_nc_i16": 4, "v_sub_nc_i16": 4, "v_pack_b32_f16": 4,
-    "v_cvt_pk_norm_i16_f16": 4, "v_cvt_pk_norm_u16_f16": 4,
+    "v_cvt_pk_norm_i16_f16": 4, "v_cvt_pk_norm_u16_f16": 4, "v_minimum_f16": 4, "v_maximum_f16": 4, "v_permlane16_var_b32": 4,
+    "v_permlanex16_var_b32": 4, "v_cvt_pk_fp8_f32": 4, "v_cvt_pk_bf8_f32": 4, "v_cvt_pk_f32_fp8": 6, "v_cvt_pk_f32_bf8": 6,
+    "v_cvt_f32_fp8": 12, "v_cvt_f32_bf8": 12, "v_cvt_sr_fp8_f32": 3, "v_cvt_sr_bf8_f32": 3,
 }  # fmt: skip
 _SOURCES = frozenset(("src0", "src1", "src2"))
 
 
-def required_bits(row: InstructionFacts, fmt: FormatFacts) -> tuple[int, int]:
+def required_bits(row: InstructionFacts, fmt: FormatFacts, of: Generation) -> tuple[int, int]:
     """Return (mask, value): an encoding of `row` whose masked bits differ from `value` is illegal."""
     used = _modifier_bits(row)
     for operand in row.operands:
@@ -40,19 +69,32 @@ def required_bits(row: InstructionFacts, fmt: FormatFacts) -> tuple[int, int]:
     for flag in row.flags:
         if flag.startswith("needs-"):
             used[flag.removeprefix("needs-").partition("=")[0]] = -1
-    wanted = dict.fromkeys(_ZERO_IF_UNUSED.get(row.format, ()), 0) | _FIXED.get(row.format, {})
+    wanted = dict.fromkeys(_ZERO_IF_UNUSED[of.name].get(row.format, ()), 0) | _FIXED[of.name].get(row.format, {})
     if row.mnemonic.endswith("intersect_ray"):
-        wanted |= _RAYS
+        wanted |= _RAYS[row.format]
+    if of is RDNA4 and any(one.field == "sdata" and one.kinds == ("imm",) for one in row.operands):
+        wanted, used["sdata"] = wanted | {"sdata": 0}, _LENGTH_BITS
+    if row.format == "VSAMPLE" and has_spare_address(row.mnemonic):
+        wanted["vaddr3"] = 0
+    if of is RDNA4 and row.mnemonic.startswith(_WHOLE):
+        wanted |= _SET
+    # How many sets of indices there are depends on the size of the wave.
+    if row.mnemonic.startswith("v_swmmac"):
+        used["opsel"] = 3
     if row.format == "VOP3":
         signs = signs_taken(row)
         used |= {"neg": signs, "abs": signs, "opsel": ~_OPSEL_ZERO.get(row.mnemonic, 0)}
         if row.mnemonic.startswith("v_cmpx"):
             used["vdst"] = -1
-    mask, value = _ZERO_BITS.get(row.format, 0), 0
+    mask, value = _ZERO_BITS[of.name].get(row.format, 0), 0
+    # The sign of the offset.
+    if of is RDNA4 and row.mnemonic.startswith(("s_buffer", "s_atc_probe_buffer")):
+        mask |= 1 << fmt.fields["offset"][0]
     for name, number in wanted.items():
         hi, lo = fmt.fields[name]
-        mask |= ((1 << hi - lo + 1) - 1 & ~used.get(name, 0)) << lo
-        value |= number << lo
+        field = (1 << hi - lo + 1) - 1 & ~used.get(name, 0)
+        mask |= field << lo
+        value |= (number & field) << lo
     return mask, value
 
 

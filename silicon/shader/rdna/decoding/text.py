@@ -6,13 +6,29 @@ from functools import cache
 
 from ringup.autogen import isa
 from ringup.silicon.shader.rdna.decoding import operands as enc
-from ringup.silicon.shader.rdna.decoding.decode import NUMBERED, Instruction, Operand, waitcnt
+from ringup.silicon.shader.rdna.decoding.decode import (
+    NUMBERED,
+    Instruction,
+    Operand,
+    remembered,
+    selected_byte,
+    waitcnt,
+)
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 
 _SINGLE = {106: "vcc_lo", 107: "vcc_hi", enc.NULL: "null", enc.M0: "m0", 126: "exec_lo", 127: "exec_hi"}
 _PAIRS = {106: "vcc", 126: "exec", enc.NULL: "null"}
 _INTEGER_HALVES = ("i16", "u16", "b16")  # inline floats of these are written as numbers
 _TARGETED = ("s_branch", "s_cbranch", "s_call", "s_subvector")
 _OMOD = ("", "mul:2", "mul:4", "div:2")
+_SCOPES = ("CU", "SE", "DEV", "SYS")
+DEVICE_SCOPE, SYSTEM_SCOPE = 2, 3
+# Temporal hints of RDNA4 by their numbers. An empty one is reserved.
+CASCADE, BYPASS = 4, 3
+_HINTS = {
+    "LOAD": ("RT", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", ""),
+    "STORE": ("RT", "NT", "HT", "WB", "NT_RT", "RT_NT", "NT_HT", "NT_WB"),
+}
 _DIMS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
 _FLAGS = ("gds", "idxen", "offen", "done")  # fields whose name is the modifier
 _POLICIES = ("glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
@@ -36,23 +52,22 @@ def text(ins: Instruction) -> str:
 
 def mnemonic_text(ins: Instruction) -> str:
     """Return the mnemonic with the suffix of its encoding."""
+    name, facts = ins.spelling, ins.generation.facts
     if not ins.operands:
-        return ins.mnemonic
+        return name
     permuted = "_dpp" if ins.dpp else ""
     if ins.format in ("VOP3", "VOP3SD", "VOP3P"):
-        return (
-            ins.mnemonic + ("_e64" if permuted or ins.mnemonic in _both_ways("VOP1", "VOP2", "VOPC") else "") + permuted
-        )
+        return name + ("_e64" if permuted or name in _both_ways(facts, "VOP1", "VOP2", "VOPC") else "") + permuted
     if ins.format in ("VOP1", "VOP2", "VOPC"):
         if permuted and ins.format == "VOPC":
-            return ins.mnemonic
-        return ins.mnemonic + (permuted or ("_e32" if ins.mnemonic in _both_ways("VOP3", "VOP3SD") else ""))
-    return ins.mnemonic
+            return name
+        return name + (permuted or ("_e32" if name in _both_ways(facts, "VOP3", "VOP3SD") else ""))
+    return name
 
 
 @cache
-def _both_ways(*formats: str) -> frozenset[str]:
-    return frozenset(row.mnemonic for row in isa.target("gfx1100").instructions if row.format in formats)
+def _both_ways(facts: str, *formats: str) -> frozenset[str]:
+    return frozenset(row.mnemonic for row in isa.target(facts).instructions if row.format in formats)
 
 
 def _shown(ins: Instruction) -> list[Operand]:
@@ -80,10 +95,12 @@ def _core(ins: Instruction, one: Operand) -> str:
     if one.kind == "off":
         return "off"
     if one.kind == "vgpr":
-        half = f".{'lh'[one.high]}" if one.field in _halves(ins.format, ins.op) else ""
+        half = f".{'lh'[one.high]}" if one.field in _halves(ins) else ""
         return _range("v", one.index, one.size_bits) + half
-    if one.field == "soffset" and ins.format == "SMEM" and one.index == enc.NULL:
-        return _hex(ins.offset)
+    if one.field == "soffset" and ins.format == "SMEM" and one.index == enc.NULL and not _has_offset_operand(ins):
+        return _hex(ins.offset) if ins.generation is RDNA3 else f"{ins.offset:#x}"
+    if one.field == "offset":
+        return f"{ins.offset:#x}"
     if one.kind == "sgpr":
         return scalar_text(one.index, one.size_bits)
     if one.index:
@@ -136,10 +153,23 @@ def _immediate(ins: Instruction, one: Operand) -> str:
     return _hex(ins.fields[one.field])
 
 
-@cache
-def _halves(fmt: str, op: int) -> frozenset[str]:
+def _has_offset_operand(ins: Instruction) -> bool:
+    return any(one.field == "offset" for one in ins.operands)
+
+
+def _scalar_offset(ins: Instruction) -> list[str]:
+    """Return the offset of a scalar load beside the one in a register. LLVM omits a zero on RDNA3 only."""
+    if _has_offset_operand(ins) or ins.fields.get("soffset", enc.NULL) == enc.NULL or not ins.operands:
+        return []
+    if ins.generation is RDNA3:
+        return [f"offset:{_hex(ins.offset)}"] if ins.offset else []
+    return [f"offset:{ins.offset:#x}"]
+
+
+@remembered
+def _halves(ins: Instruction) -> frozenset[str]:
     """Return the operands of an opcode whose half is written out."""
-    row = isa.target("gfx1100").by_opcode(fmt, op)
+    row = isa.target(ins.generation.facts).by_opcode(ins.format, ins.op)
     found: set[str] = set()
     for one in row.modifiers if row else ():
         if one.effect == "half" and one.field != "opsel":
@@ -154,45 +184,80 @@ def modifiers(ins: Instruction) -> list[str]:
     fields = ins.fields
     found = _permutation(ins)
     if ins.format == "SMEM":
-        found += [f"offset:{_hex(ins.offset)}"] if ins.offset and fields["soffset"] != enc.NULL else []
+        found += _scalar_offset(ins)
     elif ins.format == "DS" and ("_2addr" in ins.mnemonic):
         found += [f"{name}:{fields[name]}" for name in ("offset0", "offset1") if fields[name]]
     elif ins.offset:
         found.append(f"offset:{ins.offset}")
-    if ins.format == "MTBUF" and fields["format"] != 1:
+    if ins.mnemonic.startswith("tbuffer") and fields["format"] != 1:
         found.append(f"format:{fields['format']}")
-    if ins.format == "MIMG" and not ins.mnemonic.endswith("intersect_ray"):
+    if "dmask" in fields and not ins.mnemonic.endswith("intersect_ray"):
         found += [
             f"dmask:{fields['dmask']:#x}",
             f"dim:SQ_RSRC_IMG_{_DIMS[fields['dim']]}",
-            *(["unorm"] if fields["unrm"] else []),
+            *(["unorm"] if fields.get("unrm") else []),
         ]
     if ins.format in ("VOP3", "VOP3P", "VINTERP"):
         found += _selections(ins)
     if ins.format == "VINTERP":
         found.append(f"wait_exp:{fields['waitexp']}")
-    if ins.format == "LDSDIR":
+    if ins.format == "LDSDIR" and ins.generation is RDNA3:
         found.append(f"wait_vdst:{fields['wait_va']}")
+    elif ins.format == "LDSDIR":
+        found += [f"wait_va_vdst:{fields['wait_va']}", f"wait_vm_vsrc:{fields['wait_vmvsrc']}"]
     if fields.get("row"):
         found.append("row_en")
     if ins.clamp:
         found.append("clamp")
     if ins.omod:
         found.append(_OMOD[ins.omod])
+    found += _policies(ins)
     return found + [name for name in (*_FLAGS, *_POLICIES) if name in fields and fields[name] and _is_used(ins, name)]
 
 
 def _is_used(ins: Instruction, name: str) -> bool:
+    if name == "glc" and "th" in ins.fields:
+        return False
     return name != "r128" or not ins.mnemonic.endswith("intersect_ray")
+
+
+def _policies(ins: Instruction) -> list[str]:
+    """Return the temporal hint and the scope of a memory instruction of RDNA4.
+
+    Source: RDNA4 ISA reference, "Cache Controls: SCOPE and Temporal-Hint"; the names are LLVM's.
+    """
+    hint, scope = ins.fields.get("th", 0), ins.fields.get("scope", 0)
+    found = []
+    if hint:
+        kind = "ATOMIC" if "atomic" in ins.mnemonic else "STORE" if "store" in ins.mnemonic else "LOAD"
+        named = _hint(kind, hint, scope)
+        found.append(f"th:TH_{kind}_{named}" if named else f"th:{hint:#x}")
+    if scope:
+        found.append(f"scope:SCOPE_{_SCOPES[scope]}")
+    return found
+
+
+def _hint(kind: str, hint: int, scope: int) -> str:
+    if kind == "ATOMIC":
+        if hint & CASCADE:
+            return f"{hint:#x}" if scope < DEVICE_SCOPE else "CASCADE_NT" if hint & 2 else "CASCADE_RT"
+        return ("", "RETURN", "NT", "NT_RETURN")[hint]
+    if hint == BYPASS and scope == SYSTEM_SCOPE:
+        return "BYPASS"
+    return _HINTS[kind][hint]
 
 
 def _selections(ins: Instruction) -> list[str]:
     """Return op_sel, op_sel_hi, neg_lo and neg_hi where they differ from an assembler's defaults."""
-    row = isa.target("gfx1100").by_opcode(ins.format, ins.op)
+    row = isa.target(ins.generation.facts).by_opcode(ins.format, ins.op)
     effects = {one.effect for one in row.modifiers} if row else set()
     sources = [one for one in ins.operands if one.field in ("src0", "src1", "src2")]
     found = []
     fields = dict(ins.fields)
+    if "byte_sel" in effects and (chosen := selected_byte(ins)):
+        found.append(f"byte_sel:{chosen}")
+    if "index_key" in effects and fields["opsel"]:
+        found.append(f"index_key:{fields['opsel']}")
     if "opsel_hi2" in fields:
         fields["opsel_hi"] |= fields["opsel_hi2"] << 2
     bits = {

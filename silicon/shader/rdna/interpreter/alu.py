@@ -10,6 +10,7 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import EXEC_LO, M0, MODE, SCC, VCC_LO
 from ringup.silicon.shader.rdna.decoding import decode
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.interpreter.dpp import Permutation
 from ringup.silicon.shader.rdna.interpreter.step import Exit, Step
 from ringup.silicon.shader.rdna.interpreter.valu_matrix import MATRIX, undefined_elements
@@ -35,6 +36,7 @@ MOVES = frozenset(
     (
         "s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16",
         "v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32",
+        "v_permlane16_var_b32", "v_permlanex16_var_b32",
         "v_cndmask_b32", "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_movreld_b32", "v_movrels_b32", "v_movrelsd_b32",
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
@@ -49,9 +51,10 @@ READS_SCC = (
     "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
 )  # fmt: skip
 # These ignore EXEC.
-ALL_LANES = ("v_writelane_b32", "v_wmma_")
+ALL_LANES = ("v_writelane_b32", "v_s_", *decode.MATRIX_PRODUCTS)
 NOTHING = frozenset(("v_nop", "v_pipeflush", "v_clrexcp"))
 _ONE_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
+MODE_FP16_OVFL = 1 << 23
 _U32, _U64 = np.uint32, np.uint64
 
 
@@ -59,9 +62,12 @@ def context(step: Step, ins: Instruction, lanes: Lanes) -> Ctx:
     """Return what an instruction depends on besides its operands."""
     words = step.regs.words
     mode = int(words[MODE])
+    # Without these modes a clamped NaN is 0, and omod works in any denormal mode.
+    has_modes = step.machine.generation.start.has_float_modes
     return Ctx(
-        ins, lanes.size, lanes, step.regs.wave.vgprs, mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, bool(mode & 1 << 9),
-        bool(mode & 1 << 8), int(words[SCC]) & 1, int(words[M0]),
+        ins, lanes.size, lanes, step.regs.wave.vgprs, mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3,
+        has_modes and bool(mode & 1 << 9), not has_modes or bool(mode & 1 << 8), int(words[SCC]) & 1, int(words[M0]),
+        omod_in_any_mode=not has_modes, saturates=bool(mode & MODE_FP16_OVFL),
     )  # fmt: skip
 
 
@@ -246,6 +252,8 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
         )
         return _Source(_repeated(regs.scalar(operand.index, count, decides=False), operand, lanes.size), undefined)
     bits = special(step, operand) if operand.index < 0 else operand.bits
+    if operand.size_bits == 64 and step.ins.mnemonic.startswith(decode.MATRIX_PRODUCTS):
+        bits |= bits << 32
     if operand.index >= 0 and operand.high and operand.field == "literal":
         return _Source(np.full(lanes.size, bits & 0xFFFF, _U32), None)
     return _Source(_repeated(bits, operand, lanes.size), None)
@@ -361,7 +369,11 @@ def _undefined(
     if mnemonic.startswith("v_mov_"):
         return [known[0]]
     # Lane selectors decide; the flags of moved registers move as their values do.
-    moved = [operand.kind == "vgpr" or operand.field == "src0" for operand in ins.uses]
+    by_lane = mnemonic.endswith("_var_b32")
+    moved = [
+        operand.field == "src0" or (operand.kind == "vgpr" and not (by_lane and operand.field == "src1"))
+        for operand in ins.uses
+    ]
     for operand, flag, moves in zip(ins.uses, known, moved, strict=True):
         if not moves:
             _refuse(step, operand, flag)
@@ -441,14 +453,20 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
 
     Raise for undefined elements of C that decide something.
     """
-    c, d = ins.uses[2], ins.defs[0]
-    undefined = undefined_elements(known[0], known[1])
-    for at in range(d.size_bits // 32) if c.kind == "vgpr" else ():
+    flags = {operand.field: flag for operand, flag in zip(ins.uses, known, strict=True)}
+    is_sparse = ins.mnemonic.startswith("v_swmmac")
+    c, d = next(one for one in ins.uses if one.field == ("vdst" if is_sparse else "src2")), ins.defs[0]
+    rows = flags["src0"] | flags["src2"] if is_sparse else flags["src0"]
+    undefined = undefined_elements(ins, rows, flags["src1"])
+    registers = d.size_bits // 32
+    # Two elements share a register of RDNA4, which is undefined if both are.
+    undefined = np.asarray(undefined.reshape(len(undefined), registers, -1).all(axis=2), np.bool_)
+    for at in range(registers) if c.kind == "vgpr" else ():
         added = step.regs.vector_undefined(c.index + at)
         if _computes(step, ins.mnemonic):
             undefined[:, at] |= added
             # The other half of each register is kept.
-            if d.type in ("f16", "bf16"):
+            if d.type in ("f16", "bf16") and ins.generation is RDNA3:
                 undefined[:, at] &= step.regs.vector_undefined(d.index + at)
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
@@ -472,8 +490,10 @@ def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: 
         missing = 0 if undefined is None else _mask_bits(undefined & lanes)
         return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32, undefined=missing)
     if operand.kind == "sgpr":
+        # A scalar function of the vector ALU has computed it in all lanes.
+        first = int(np.ravel(result)[0])
         return lambda: regs.set_scalar(
-            operand.index, int(result), undefined=-1 if undefined is not None and undefined[0] else 0
+            operand.index, first, undefined=-1 if undefined is not None and undefined[0] else 0
         )
     return lambda: write_vector(step, operand, operand.index, result, lanes, undefined)
 

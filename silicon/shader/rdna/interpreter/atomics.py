@@ -1,6 +1,7 @@
 """Atomic operations on one value in memory or LDS: (old, source, compare) to new, on integers of `bits` bits.
 
-Source: RDNA3 ISA reference, "LDS & GDS Instructions", "Global Instructions", "Float Memory Atomics".
+Source: RDNA3 ISA reference, "LDS & GDS Instructions", "Global Instructions", "Float Memory Atomics"; RDNA4 ISA
+reference, "VDS Instructions", "Float Memory Atomics".
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+
+from ringup.silicon.shader.rdna.values import floats
 
 Operation = Callable[[int, int, int], int]
 
@@ -57,9 +62,13 @@ class FloatFormat:
 
     def number(self, value: int) -> float:
         """Return the value of these bits."""
+        if self is BF16:
+            return F32.number(value << 16)
         return float(struct.unpack(f"<{self.code}", value.to_bytes(self.bits // 8, "little"))[0])
 
 
+F16 = FloatFormat(16, 10, "e")
+BF16 = FloatFormat(16, 7, "")
 F32 = FloatFormat(32, 23, "f")
 F64 = FloatFormat(64, 52, "d")
 
@@ -94,6 +103,8 @@ INTEGER_OPERATIONS: dict[str, Operation] = (
     | _integers(64)
     | {
         "csub_u32": lambda old, src, _: max(old - src, 0),
+        "sub_clamp_u32": lambda old, src, _: max(old - src, 0),
+        "cond_sub_u32": lambda old, src, _: old - src if old >= src else old,
         "wrap_b32": lambda old, src, more: (old - src if old >= src else old + more) & 0xFFFF_FFFF,
     }
 )
@@ -111,8 +122,13 @@ def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
             return one | kind.quiet
     if old & kind.magnitude == src & kind.magnitude == kind.infinity:
         return old if old == src else kind.infinity | kind.quiet | 1 << kind.bits - 1
-    # The f64 sum of two f32 is rounded once more: 53 bits are more than twice 24, so this equals one rounding.
     total = kind.number(old) + kind.number(src)
+    if kind.bits == 16:
+        form = floats.BF16 if kind is BF16 else floats.F16
+        with np.errstate(over="ignore"):
+            result = int(floats.rounded(form, np.array([total]))[0])
+        return kind.flushed(result) if flush.outputs else result
+    # The f64 sum of two f32 is rounded once more: 53 bits are more than twice 24, so this equals one rounding.
     try:
         packed = struct.pack(f"<{kind.code}", total)
     except OverflowError:
@@ -136,6 +152,25 @@ def float_select(kind: FloatFormat, flush: Flush, old: int, src: int, *, largest
     return src if replaces else old
 
 
+def float_select_number(kind: FloatFormat, flush: Flush, old: int, src: int, *, largest: bool) -> int:
+    """Return the smaller or larger number; any NaN loses against a number, and two NaNs give the source's, made
+    quiet.
+    """
+    if flush.inputs:
+        old, src = kind.flushed(old), kind.flushed(src)
+    if kind.is_nan(src):
+        return old if not kind.is_nan(old) else src | kind.quiet
+    if kind.is_nan(old):
+        return src
+    replaces = kind.order(src) > kind.order(old) if largest else kind.order(src) < kind.order(old)
+    return src if replaces else old
+
+
+def _packed_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
+    low, high = (float_add(kind, flush, old >> shift & 0xFFFF, src >> shift & 0xFFFF) for shift in (0, 16))
+    return low | high << 16
+
+
 def float_cmpswap(kind: FloatFormat, flush: Flush, old: int, src: int, compare: int) -> int:
     """Return `src` if memory equals `compare` as a number, else the old value."""
     seen = old
@@ -151,10 +186,14 @@ def operation(name: str, flush: Flush) -> Operation:
     """Return the operation of `name` (add_f32, cmpswap_b64, …); `flush` applies to floats."""
     if name in INTEGER_OPERATIONS:
         return INTEGER_OPERATIONS[name]
-    verb, _, kind_name = name.partition("_")
-    kind = {"f32": F32, "f64": F64}[kind_name]
+    verb, _, kind_name = name.rpartition("_")
+    kind = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}[kind_name]
     if verb == "add":
         return lambda old, src, _: float_add(kind, flush, old, src)
+    if verb == "pk_add":
+        return lambda old, src, _: _packed_add(kind, flush, old, src)
     if verb == "cmpswap":
         return lambda old, src, compare: float_cmpswap(kind, flush, old, src, compare)
+    if verb.endswith("_num"):
+        return lambda old, src, _: float_select_number(kind, flush, old, src, largest=verb == "max_num")
     return lambda old, src, _: float_select(kind, flush, old, src, largest=verb == "max")

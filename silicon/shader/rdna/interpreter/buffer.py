@@ -22,8 +22,6 @@ from ringup.silicon.shader.rdna.interpreter.formats import (
     unpack,
 )
 from ringup.silicon.shader.rdna.interpreter.memory import (
-    LOADS,
-    STORES,
     TRANSFERS,
     atomic_size,
     force_aligned,
@@ -127,7 +125,8 @@ class _Access:
 
 def _access(step: Step, lanes: Lanes) -> _Access:
     regs, field = step.regs, step.field
-    buffer = resource(regs.scalar(field["srsrc"] << 2, 4))
+    described = next(one for one in step.ins.uses if one.field in ("srsrc", "rsrc"))
+    buffer = resource(regs.scalar(described.index, 4))
     index, offset = np.zeros(lanes.size, np.int64), np.full(lanes.size, field["offset"], np.int64)
     first = field["vaddr"]
     if field["idxen"]:
@@ -193,9 +192,9 @@ def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addres
 
 def _finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
     if step.field.get("tfe"):
-        step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=LOADS)
+        step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=step.orders.loads)
         count += 1
-    step.issue(LOADS, vgprs=range(first, first + count) if lanes.any() else range(0))
+    step.issue(step.orders.loads, vgprs=range(first, first + count) if lanes.any() else range(0))
 
 
 def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
@@ -206,7 +205,7 @@ def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None
     unit = min(size, 4)
     data, _ = GlobalSpace(step).read(addresses.reshape(-1, unit), _bound_units(access, lanes, size, unit))
     data = data.reshape(lanes.size, size)
-    deliver(step, first, transfer, data, None, lanes, LOADS)
+    deliver(step, first, transfer, data, None, lanes, step.orders.loads)
     _finish_load(step, first, transfer.register_count, lanes)
 
 
@@ -217,7 +216,7 @@ def _store(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> Non
     unit = min(size, 4)
     some = _bound_units(access, lanes, size, unit)
     GlobalSpace(step).write(addresses.reshape(-1, unit), some, data.reshape(-1, unit), None)
-    step.issue(STORES)
+    step.issue(step.orders.stores)
 
 
 def _atomic(step: Step, name: str, access: _Access, lanes: Lanes) -> None:
@@ -230,10 +229,10 @@ def _atomic(step: Step, name: str, access: _Access, lanes: Lanes) -> None:
     found, _ = atomic(step, GlobalSpace(step), access.addresses(size), size, some, function, sources, more)
     if returns:
         found = np.where(some[:, None], found, np.uint8(0))
-        deliver(step, first, Transfer(size), found, None, lanes, LOADS)
+        deliver(step, first, Transfer(size), found, None, lanes, step.orders.loads)
         _finish_load(step, first, count, lanes)
     else:
-        step.issue(STORES)
+        step.issue(step.orders.stores)
 
 
 # ---- formats
@@ -248,7 +247,7 @@ def _selected(select: int, components: list[int], fmt: BufferFormat) -> int:
 
 
 def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) -> None:
-    is_typed = step.ins.format == "MTBUF"
+    is_typed = step.ins.mnemonic.startswith("tbuffer")
     number = step.field["format"] if is_typed else access.buffer.format
     fmt = FORMATS.get(number)
     if fmt is None and number != INVALID:
@@ -278,7 +277,7 @@ def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) 
     for lane in np.flatnonzero(some):
         packed[lane] = np.frombuffer(pack(fmt, _arranged(selects, [int(one) for one in components[:, lane]])), np.uint8)
     space.write(addresses, some, packed, None)
-    step.issue(STORES)
+    step.issue(step.orders.stores)
 
 
 def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
@@ -318,7 +317,7 @@ def _deliver_components(
                 value = old & np.uint32(0xFFFF) | pair[0] << np.uint32(16)
             else:
                 value = pair[0] | (pair[1] << np.uint32(16) if len(pair) == 2 else old & np.uint32(0xFFFF_0000))
-        step.regs.set_vector(first + at, value, lanes, order=LOADS)
+        step.regs.set_vector(first + at, value, lanes, order=step.orders.loads)
     _finish_load(step, first, registers, lanes)
 
 

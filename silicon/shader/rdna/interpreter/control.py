@@ -1,6 +1,6 @@
 """Program flow, waits, messages and hardware registers.
 
-Source: RDNA3 ISA reference, chapter 5, "Wave State Registers", "SOPP Instructions".
+Source: RDNA3 and RDNA4 ISA references, chapter 5, "Wave State Registers", "SOPP Instructions".
 """
 
 from __future__ import annotations
@@ -10,30 +10,24 @@ from typing import TYPE_CHECKING
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.launch import (
-    STATUS_EXECZ,
     STATUS_HALT,
     STATUS_IN_GROUP,
     STATUS_NO_VGPRS,
     STATUS_PRIV,
     STATUS_TRAP_EN,
-    STATUS_VCCZ,
 )
 from ringup.silicon.shader.common.state import (
     EXEC_LO,
-    FLAT_SCRATCH_HI,
-    FLAT_SCRATCH_LO,
-    HW_ID1,
-    HW_ID2,
     M0,
     MODE,
     NULL,
-    SCC,
     STATUS,
-    TRAPSTS,
     TTMP0,
     VCC_LO,
 )
 from ringup.silicon.shader.rdna.decoding.decode import waitcnt
+from ringup.silicon.shader.rdna.interpreter.barriers import barrier_state, signal, wait_for_barrier
+from ringup.silicon.shader.rdna.interpreter.hardware import STATUS_FATAL_HALT, get_register, set_register
 from ringup.silicon.shader.rdna.interpreter.step import Exit, Step
 from ringup.silicon.shader.rdna.strict.history import RuleBroken, misaligned
 from ringup.silicon.shader.rdna.strict.registers import REGIONS, scalar_name
@@ -41,19 +35,16 @@ from ringup.silicon.shader.rdna.strict.registers import REGIONS, scalar_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 Handler = Callable[[Step], Exit]
 
 PC_MASK = 0xFFFF_FFFF_FFFF  # 48 bits
 STATUS_CDBG_USER, STATUS_CDBG_SYS = 1 << 20, 1 << 21
-STATUS_FATAL_HALT = 1 << 23
-# Bits that a trap handler may write: SCC, priorities, HALT, export and debug bits.
-STATUS_WRITABLE = 0x2A34_211F
 # s_sendmsg: 1 interrupt, 2 tessellation factors, 3 deallocate VGPRs, 9 parameter space.
 MESSAGES = frozenset((1, 2, 3, 9))
 MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3
 REPLY_REALTIME, REPLY_TBA = 0x83, 0x85
 TBA_PRESENT = 1 << 63
-CYCLES_MASK = 0xF_FFFF
 
 
 def _simm(step: Step) -> int:
@@ -113,6 +104,8 @@ def _wait(step: Step, counter: str, limit: int) -> None:
 
 
 def _waitcnt(step: Step) -> Exit:
+    if "lgkm" not in step.machine.generation.counters:
+        raise Unmodelled(f"s_waitcnt at {step.pc:#x}: no document says which counters it has on RDNA 4")
     vm, exp, lgkm = waitcnt(_simm(step))
     for counter, limit in (("vm", vm), ("exp", exp), ("lgkm", lgkm)):
         _wait(step, counter, limit)
@@ -125,8 +118,17 @@ def _wait_one(step: Step) -> Exit:
     return Exit.NEXT
 
 
+def _wait_named(step: Step) -> Exit:
+    """s_wait_loadcnt and the like; two counters share the immediate, the second one has the low byte."""
+    names = step.ins.mnemonic.removeprefix("s_wait_").replace("cnt", "").split("_")
+    limits = [_simm(step)] if len(names) == 1 else [_simm(step) >> 8, _simm(step) & 0xFF]
+    for counter, limit in zip(names, limits, strict=True):
+        _wait(step, counter, limit)
+    return Exit.NEXT
+
+
 def _wait_idle(step: Step) -> Exit:
-    for counter in ("vm", "vs", "lgkm", "exp"):
+    for counter in step.machine.generation.counters:
         _wait(step, counter, 0)
     return Exit.NEXT
 
@@ -135,12 +137,27 @@ def _barrier(step: Step) -> Exit:
     if not step.regs.words[STATUS] & STATUS_IN_GROUP:
         return Exit.NEXT
     if step.regs.tracker is not None:
-        step.regs.tracker.waits.check_lds()
+        step.regs.tracker.waits.check_lds(step.orders.lds)
     return Exit.BARRIER
 
 
 def _sleep(step: Step) -> Exit:
     return Exit.YIELD if _simm(step) & 0x7F else Exit.NEXT
+
+
+def _sleep_variable(step: Step) -> Exit:
+    operand = step.ins.uses[0]
+    duration = step.regs.scalar(operand.index) if operand.kind == "sgpr" else operand.bits
+    return Exit.YIELD if duration & 0x7F else Exit.NEXT
+
+
+def _not_modelled(step: Step) -> Exit:
+    raise Unmodelled(f"{step.ins.spelling} at {step.pc:#x}")
+
+
+def _allocate(step: Step) -> Exit:
+    """s_alloc_vgpr without dynamic VGPRs, which no dispatch here has: it is ignored."""
+    return Exit.NEXT
 
 
 # ---- traps, halts, messages
@@ -200,7 +217,7 @@ def _message(step: Step) -> Exit:
         regs.vgpr_count = 0
     else:
         step.machine.events.message(code, regs.scalar(M0, decides=code == MESSAGE_INTERRUPT), regs.wave)
-    step.issue({"lgkm": "message"})
+    step.issue(step.orders.message)
     if step.ins.mnemonic == "s_sendmsghalt":
         regs.words[STATUS] |= STATUS_HALT
         return Exit.HALT
@@ -218,7 +235,7 @@ def _message_reply(step: Step) -> Exit:
     else:
         value = step.machine.events.message(code, regs.scalar(M0, decides=False), regs.wave)
     regs.set_scalar(first, value & (1 << 32 * count) - 1, count)
-    step.issue({"lgkm": "reply"}, cost=2, sgprs=range(first, first + count) if first != NULL else range(0))
+    step.issue(step.orders.reply, cost=2, sgprs=range(first, first + count) if first != NULL else range(0))
     return Exit.NEXT
 
 
@@ -335,72 +352,7 @@ def _move_relative(step: Step) -> Exit:
     return Exit.NEXT
 
 
-# ---- hardware registers and mode
-
-
-def _status(step: Step) -> int:
-    words = step.regs.words
-    lanes = step.regs.lane_count // 32
-    value = int(words[STATUS]) & ~(1 | STATUS_EXECZ | STATUS_VCCZ) | int(words[SCC]) & 1
-    value |= STATUS_EXECZ * (not words[EXEC_LO : EXEC_LO + lanes].any())
-    return value | STATUS_VCCZ * (not words[VCC_LO : VCC_LO + lanes].any())
-
-
-def _bases(step: Step) -> int:
-    return step.machine.dispatch.private_aperture | step.machine.dispatch.shared_aperture << 16
-
-
-# HW_REG number: the function that reads it. Source: RDNA3 ISA reference, "Wave State Registers".
-HARDWARE: Mapping[int, Callable[[Step], int]] = {
-    1: lambda step: int(step.regs.words[MODE]),
-    2: _status,
-    3: lambda step: int(step.regs.words[TRAPSTS]),
-    15: _bases,
-    20: lambda step: int(step.regs.words[FLAT_SCRATCH_LO]),
-    21: lambda step: int(step.regs.words[FLAT_SCRATCH_HI]),
-    23: lambda step: int(step.regs.words[HW_ID1]),
-    24: lambda step: int(step.regs.words[HW_ID2]),
-    29: lambda step: step.machine.counters.instructions & CYCLES_MASK,  # counts one cycle for each instruction
-}
-FLUSH_IB = 14
-# HW_REG number: word, bits that a program may write, bits that a trap handler may write
-WRITABLE = {
-    1: (MODE, 0xFFFF_FFFF, 0xFFFF_FFFF),
-    2: (STATUS, 0, STATUS_WRITABLE),
-    3: (TRAPSTS, 0xFFFF_FFFF, 0xFFFF_FFFF),
-    20: (FLAT_SCRATCH_LO, 0, 0xFFFF_FFFF),
-    21: (FLAT_SCRATCH_HI, 0, 0xFFFF_FFFF),
-}
-
-
-def _hardware(step: Step) -> tuple[int, int, int]:
-    simm = _simm(step)
-    number, offset, size = simm & 0x3F, simm >> 6 & 0x1F, (simm >> 11) + 1
-    if number not in HARDWARE and number != FLUSH_IB:
-        raise Unmodelled(f"hardware register {number} of {step.ins.mnemonic} at {step.pc:#x}")
-    return number, offset, (1 << size) - 1
-
-
-def _get_register(step: Step) -> Exit:
-    number, offset, mask = _hardware(step)
-    value = HARDWARE[number](step) if number in HARDWARE else 0
-    step.regs.set_scalar(step.field["sdst"], value >> offset & mask)
-    return Exit.NEXT
-
-
-def _set_register(step: Step) -> Exit:
-    number, offset, mask = _hardware(step)
-    literal = step.ins.literal
-    source = step.regs.scalar(step.field["sdst"]) if literal is None else literal
-    if number not in WRITABLE:
-        return Exit.NEXT
-    word, user, handler = WRITABLE[number]
-    allowed = mask << offset & (handler if step.regs.privileged else user)
-    words = step.regs.words
-    words[word] = int(words[word]) & ~allowed & 0xFFFF_FFFF | source << offset & allowed
-    if word == STATUS and allowed & 1:
-        step.regs.scc = int(words[STATUS])
-    return Exit.NEXT
+# ---- mode and priority
 
 
 def _mode_field(shift: int) -> Handler:
@@ -422,6 +374,12 @@ _NOTHING = (
     "s_nop", "s_version", "s_set_inst_prefetch_distance", "s_clause", "s_delay_alu", "s_waitcnt_depctr", "s_wait_event", "s_wakeup",
     "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "s_icache_inv",
 )  # fmt: skip
+_WAITS = (
+    "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt",
+    "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
+)  # fmt: skip
+# LLVM has these on gfx12, AMD's document does not.
+_UNDOCUMENTED = ("s_barrier_init", "s_barrier_join", "s_barrier_leave")
 
 HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_NOTHING, _next),
@@ -430,13 +388,20 @@ HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(("s_waitcnt_vmcnt", "s_waitcnt_vscnt", "s_waitcnt_lgkmcnt", "s_waitcnt_expcnt"), _wait_one),
     **dict.fromkeys(("s_sendmsg", "s_sendmsghalt"), _message),
     **dict.fromkeys(("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"), _message_reply),
-    **dict.fromkeys(("s_setreg_b32", "s_setreg_imm32_b32"), _set_register),
+    **dict.fromkeys(("s_setreg_b32", "s_setreg_imm32_b32"), set_register),
     **dict.fromkeys(
         ("s_movrels_b32", "s_movrels_b64", "s_movreld_b32", "s_movreld_b64", "s_movrelsd_2_b32"), _move_relative
     ),
     "s_waitcnt": _waitcnt,
     "s_wait_idle": _wait_idle,
     "s_barrier": _barrier,
+    **dict.fromkeys(_WAITS, _wait_named),
+    **dict.fromkeys(_UNDOCUMENTED, _not_modelled),
+    **dict.fromkeys(("s_barrier_signal", "s_barrier_signal_isfirst"), signal),
+    "s_barrier_wait": wait_for_barrier,
+    "s_get_barrier_state": barrier_state,
+    "s_sleep_var": _sleep_variable,
+    "s_alloc_vgpr": _allocate,
     "s_sleep": _sleep,
     "s_trap": _trap,
     "s_rfe_b64": _return_from_trap,
@@ -450,7 +415,7 @@ HANDLERS: Mapping[str, Handler] = {
     "s_call_b64": _call,
     "s_subvector_loop_begin": _subvector_begin,
     "s_subvector_loop_end": _subvector_end,
-    "s_getreg_b32": _get_register,
+    "s_getreg_b32": get_register,
     "s_round_mode": _mode_field(0),
     "s_denorm_mode": _mode_field(4),
 }

@@ -20,8 +20,25 @@ from ringup.silicon.shader.common.launch import (
     start_group,
     waves_in_group,
 )
-from ringup.silicon.shader.common.state import STATUS, TRAPSTS, Counters, Dispatch, Events, Memory, Violation, WaveState
-from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, Instruction, decode, of_wave
+from ringup.silicon.shader.common.state import (
+    STATUS,
+    TRAPSTS,
+    WAVE_IN_GROUP,
+    Counters,
+    Dispatch,
+    Events,
+    Memory,
+    Violation,
+    WaveState,
+)
+from ringup.silicon.shader.rdna.decoding.decode import (
+    MATRIX_PRODUCTS,
+    IllegalInstruction,
+    Instruction,
+    decode,
+    of_wave,
+)
+from ringup.silicon.shader.rdna.decoding.generations import generation, relatives
 from ringup.silicon.shader.rdna.decoding.text import text
 from ringup.silicon.shader.rdna.interpreter.alu import scalar_alu, vector_alu
 from ringup.silicon.shader.rdna.interpreter.buffer import vector_buffer
@@ -68,7 +85,7 @@ UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     "FLAT": (_then_next(vector_memory), "flat"),
     **dict.fromkeys(("GLOBAL", "SCRATCH"), (_then_next(vector_memory), "vmem")),
     **dict.fromkeys(("MUBUF", "MTBUF"), (_then_next(vector_buffer), "vmem")),
-    **dict.fromkeys(("MIMG", "EXP", "VINTERP"), (_refused, "vmem")),
+    **dict.fromkeys(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"), (_refused, "vmem")),
 }
 _VECTOR_CLASSES = frozenset(("valu", "wmma", "vmem", "flat", "lds"))
 
@@ -82,7 +99,7 @@ def unit(ins: Instruction) -> tuple[Callable[[Step], Exit], str]:
         is_branch = "branch" in ins.mnemonic or "pc_b64" in ins.mnemonic or ins.mnemonic in ("s_call_b64", "s_rfe_b64")
         return handler, "branch" if is_branch else "salu" if ins.format != "SOPP" else "control"
     execute, name = UNITS[ins.format]
-    return execute, "wmma" if ins.mnemonic.startswith("v_wmma") else name
+    return execute, "wmma" if ins.mnemonic.startswith(MATRIX_PRODUCTS) else name
 
 
 def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
@@ -92,7 +109,7 @@ def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
     misalignment and illegal code are always found. Rules that need a wave's history (loads in flight, undefined
     registers) are checked only by `Interpreter`, which keeps that history.
     """
-    return _step(Registers(wave, None, strict=machine.strict), group, machine)
+    return _step(Registers(wave, None, strict=machine.strict, generation=machine.generation), group, machine)
 
 
 def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | None = None) -> Exit:
@@ -133,13 +150,13 @@ def _decoded(machine: Machine, pc: int) -> Instruction:
     """
     code = machine.fetch(pc, LONGEST_BYTES)
     try:
-        return decode(code)
+        return decode(code, 0, machine.generation)
     except IllegalInstruction:
         if len(code) == LONGEST_BYTES:
             raise
     with suppress(RuleBroken):
         code += machine.fetch(pc + len(code), LONGEST_BYTES - len(code))
-    return decode(code)
+    return decode(code, 0, machine.generation)
 
 
 def _count(counters: Counters, regs: Registers, pc: int, name: str) -> None:
@@ -191,6 +208,13 @@ class _Resident:
     def has_ended(self) -> bool:
         """Whether every wave has ended."""
         return not self.running and not self.waiting and not self.stopped
+
+    def wake_complete(self) -> None:
+        """Let the waves run again that may pass one of the group's barriers: they execute s_barrier_wait once more."""
+        complete = {wave for barrier in self.group.barriers.values() for wave in barrier.complete}
+        woken = [one for one in self.waiting if int(one.regs.words[WAVE_IN_GROUP]) in complete]
+        self.waiting = [one for one in self.waiting if one not in woken]
+        self.running += woken
 
 
 class InterpreterRun:
@@ -284,7 +308,7 @@ class InterpreterRun:
                 self._free_slots.append(self._slots_made)
                 self._slots_made += waves_in_group(dispatch)
             slot = self._free_slots.pop()
-            group = start_group(dispatch, self._next, slot)
+            group = start_group(dispatch, self._next, slot, self.machine.generation.start)
             running = [self._issuing(wave, group) for wave in group.waves]
             self._residents.appendleft(_Resident(group, slot, running))
             self.counters.waves += len(running)
@@ -292,9 +316,12 @@ class InterpreterRun:
             self._since_change = 0
 
     def _issuing(self, wave: WaveState, group: Group) -> _Issuing:
+        generation = self.machine.generation
         if not self.machine.strict:
-            return _Issuing(Registers(wave, None, strict=False), None)
-        return _Issuing(Registers(wave, Tracker(wave, group), strict=True), Sequence())
+            return _Issuing(Registers(wave, None, strict=False, generation=generation), None)
+        tracker = Tracker(wave, group, generation)
+        regs = Registers(wave, tracker, strict=True, generation=generation)
+        return _Issuing(regs, Sequence(trails_transcendentals=generation.trails_transcendentals))
 
     def _turn(self, resident: _Resident, budget: int) -> int:
         used = 0
@@ -305,7 +332,9 @@ class InterpreterRun:
                 if outcome is not Exit.NEXT:
                     self._leave(resident, one, outcome)
                     break
-        if resident.waiting and not resident.running and not resident.stopped:
+        if self.machine.generation.splits_barriers:
+            resident.wake_complete()
+        elif resident.waiting and not resident.running and not resident.stopped:
             resident.running, resident.waiting = resident.waiting, []
         return used
 
@@ -317,15 +346,24 @@ class InterpreterRun:
             resident.waiting.append(one)
         elif outcome is not Exit.END:
             resident.stopped.append(one)
+        else:
+            for barrier in resident.group.barriers.values():
+                barrier.end(int(one.regs.words[WAVE_IN_GROUP]))
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The shader cores of a card with `wgp_count` work-group processors: the engine that is correct rather than
-    fast.
+    """The shader cores of a card with `wgp_count` work-group processors of the processor `target`: the engine that is
+    correct rather than fast.
     """
 
     wgp_count: int = NAVI31_WGPS
+    target: str = "gfx1100"
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The processors whose code these cores run."""
+        return relatives(self.target)
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> InterpreterRun:
         """Begin a dispatch; nothing runs before the first `step`."""
@@ -333,7 +371,8 @@ class Interpreter:
         if not fitting:
             raise ValueError(does_not_fit(dispatch))
         return InterpreterRun(
-            Machine(dispatch, memory, events, strict), resident_limit(dispatch, fitting, self.wgp_count)
+            Machine(dispatch, memory, events, strict, generation(self.target)),
+            resident_limit(dispatch, fitting, self.wgp_count),
         )
 
 

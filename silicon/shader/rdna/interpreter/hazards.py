@@ -1,13 +1,15 @@
 """Rules about consecutive instructions: hazards that the vector ALU does not interlock, and the contents of clauses.
 
-Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM GCNHazardRecognizer, hazards
-of gfx11 (VALUTransUse, VcmpxPermlane).
+Source: RDNA3 and RDNA4 ISA references, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM
+GCNHazardRecognizer, hazards of gfx11 (VALUTransUse, VcmpxPermlane), of which gfx12 has the latter. RDNA4's hazard of
+SGPRs that the vector ALU has read (s_wait_alu) is not checked.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringup.silicon.shader.rdna.decoding.decode import MATRIX_PRODUCTS
 from ringup.silicon.shader.rdna.strict.history import RuleBroken
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "V
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 # Vector instructions that matter to those behind them.
-_REMEMBERED = (*_TRANSCENDENTAL, "v_wmma", "v_cmpx")
+_REMEMBERED = (*_TRANSCENDENTAL, *MATRIX_PRODUCTS, "v_cmpx")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
 # A transcendental result is safe to read after more instructions than these.
 MAX_BETWEEN, MAX_TRANS_BETWEEN = 5, 1
@@ -69,8 +71,9 @@ class State(NamedTuple):
 class Sequence:
     """The last instructions of a wave, as far as the rules need them."""
 
-    def __init__(self, before: State | None = None) -> None:
+    def __init__(self, before: State | None = None, *, trails_transcendentals: bool = True) -> None:
         start = before or State()
+        self._trails = trails_transcendentals
         self._pending = {one: [instructions, others] for one, instructions, others in start.pending}
         self._matrix = set(start.matrix)
         self._compared, self._left, self._type = start.compared, start.left, start.type_
@@ -108,18 +111,19 @@ class Sequence:
     def _vector(self, ins: Instruction) -> None:
         if not (self._pending or self._matrix or self._compared or ins.mnemonic.startswith(_REMEMBERED)):
             return
-        is_matrix = ins.mnemonic.startswith("v_wmma")
+        is_matrix = ins.mnemonic.startswith(MATRIX_PRODUCTS)
         read = _registers(ins, None, written=False)
         early = sorted(read & self._pending.keys())
         if early:
             raise RuleBroken(
                 "hazard", f"v{early[0]} of a transcendental instruction is read too early; wait with s_waitcnt_depctr"
             )
-        if is_matrix and self._matrix & _registers(ins, ("src0", "src1"), written=False):
+        taken = ("src0", "src1", "src2") if ins.mnemonic.startswith("v_swmmac") else ("src0", "src1")
+        if is_matrix and self._matrix & _registers(ins, taken, written=False):
             raise RuleBroken("hazard", "matrix A or B is the result of the previous WMMA; put a v_nop between")
         if self._compared and ins.mnemonic.startswith(_PERMLANES):
             raise RuleBroken("hazard", "a lane permutation right after v_cmpx; put a vector instruction between")
-        is_trans = ins.mnemonic.startswith(_TRANSCENDENTAL)
+        is_trans = self._trails and ins.mnemonic.startswith(_TRANSCENDENTAL)
         written = _registers(ins, None, written=True)
         for register, since in tuple(self._pending.items()):
             since[0] += 1

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.rdna.interpreter.step import Addresses, Lanes, Step, Words
 
-ORDER = {"lgkm": "lds"}
 # By the suffix after `ds_load_` and `ds_store_`.
 TRANSFERS = {
     "u8": Transfer(1), "i8": Transfer(1, signed=True), "u16": Transfer(2), "i16": Transfer(2, signed=True),
@@ -43,15 +42,15 @@ TRANSFERS = {
     "addtid_b32": Transfer(4),
 }  # fmt: skip
 _TWO = re.compile(r"ds_(load|store|storexchg)_2addr(_stride64)?(?:_rtn)?_b(32|64)")
-_ATOMIC = re.compile(r"ds_(\w+?)_(?:rtn_)?([iufb](?:32|64))")
+_ATOMIC = re.compile(r"ds_(\w+?)_(?:rtn_)?(b?f16|[iufb](?:32|64))")
 _VERBS = {"cmpstore": "cmpswap", "storexchg": "swap"}  # names that memory atomics spell differently
-_LANES = 32  # permutations stay within a half of a wave64
+_LANES = 32  # permutations stay within a half of a wave64 on RDNA3
 
 
 def data_share(step: Step) -> None:
     """Execute a DS instruction on LDS. GDS and instructions for graphics are not modelled."""
     mnemonic = step.ins.mnemonic
-    if step.field["gds"] or mnemonic.startswith(("ds_gws", "ds_ordered", "ds_bvh")):
+    if step.field.get("gds") or mnemonic.startswith(("ds_gws", "ds_ordered", "ds_bvh")):
         raise Unmodelled(f"{mnemonic} at {step.pc:#x}: the global data share and ray tracing stacks")
     special = _SPECIAL.get(mnemonic)
     if special is not None:
@@ -72,7 +71,7 @@ def data_share(step: Step) -> None:
 
 
 def _issue_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
-    step.issue(ORDER, vgprs=range(first, first + count) if lanes.any() else range(0))
+    step.issue(step.orders.lds, vgprs=range(first, first + count) if lanes.any() else range(0))
 
 
 def _addresses(step: Step, lanes: Lanes, offset: int) -> Addresses:
@@ -93,12 +92,12 @@ def _single(step: Step, verb: str, transfer: Transfer) -> None:
     at = byte_addresses(lds_aligned(step, where, transfer.size_bytes, lanes), transfer.size_bytes)
     if verb == "load":
         data, undefined = space.read(at, lanes)
-        deliver(step, first, transfer, data, undefined, lanes, ORDER)
+        deliver(step, first, transfer, data, undefined, lanes, step.orders.lds)
         _issue_load(step, first, transfer.register_count, lanes)
         return
     data, undefined = stored(step, step.field["data0"], transfer, lanes)
     space.write(at, lanes, data, undefined)
-    step.issue(ORDER)
+    step.issue(step.orders.lds)
 
 
 def _two_addresses(step: Step, verb: str, size: int, stride: int) -> None:
@@ -116,16 +115,16 @@ def _two_addresses(step: Step, verb: str, size: int, stride: int) -> None:
     for one, (data, undefined) in zip(at, written, strict=False):
         space.write(one, lanes, data, undefined)
     for number, (data, undefined) in enumerate(found):
-        deliver(step, first + number * count, transfer, data, undefined, lanes, ORDER)
+        deliver(step, first + number * count, transfer, data, undefined, lanes, step.orders.lds)
     if found:
         _issue_load(step, first, 2 * count, lanes)
     else:
-        step.issue(ORDER)
+        step.issue(step.orders.lds)
 
 
 def lds_flush(step: Step, name: str) -> Flush:
     """Return which denormals an LDS atomic flushes, from MODE. Source: "Float Memory Atomics", "Denormals"."""
-    mode = int(step.regs.words[MODE]) >> (6 if name.endswith("f64") else 4)
+    mode = int(step.regs.words[MODE]) >> (4 if name.endswith("f32") else 6)
     return Flush(inputs=not mode & 1, outputs=not mode & 2)
 
 
@@ -140,10 +139,10 @@ def _atomic(step: Step, name: str) -> None:
     more = numbers(step, step.field["data1"], size, lanes) if takes_two else sources
     found, _ = atomic(step, LdsSpace(step), at, size, lanes, operation(name, lds_flush(step, name)), sources, more)
     if returns:
-        deliver(step, first, Transfer(size), found, None, lanes, ORDER)
+        deliver(step, first, Transfer(size), found, None, lanes, step.orders.lds)
         _issue_load(step, first, count, lanes)
     else:
-        step.issue(ORDER)
+        step.issue(step.orders.lds)
 
 
 def _conditional_exchange(step: Step) -> None:
@@ -162,7 +161,7 @@ def _conditional_exchange(step: Step) -> None:
 
     sources = numbers(step, step.field["data0"], 8, lanes)
     found, _ = atomic(step, LdsSpace(step), at, 8, lanes, exchange, sources, sources)
-    deliver(step, step.field["vdst"], Transfer(8), found, None, lanes, ORDER)
+    deliver(step, step.field["vdst"], Transfer(8), found, None, lanes, step.orders.lds)
     _issue_load(step, step.field["vdst"], 2, lanes)
 
 
@@ -179,7 +178,7 @@ def _count_lanes(step: Step) -> None:
     at = byte_addresses(np.array([where], np.int64), 4)
     one = np.array([active > 0])
     found, _ = atomic(step, LdsSpace(step), at, 4, one, lambda old, src, _: old + src & 0xFFFF_FFFF, [change], [0])
-    deliver(step, step.field["vdst"], Transfer(4), np.repeat(found, lanes.size, axis=0), None, lanes, ORDER)
+    deliver(step, step.field["vdst"], Transfer(4), np.repeat(found, lanes.size, axis=0), None, lanes, step.orders.lds)
     _issue_load(step, step.field["vdst"], 1, lanes)
 
 
@@ -203,13 +202,16 @@ def swizzled_lane(offset: int, lane: int) -> int:
     return (lane & low | offset >> 5 & 0x1F) ^ offset >> 10 & 0x1F
 
 
-def _gather(step: Step, first: int, sources: NDArray[np.int64], lanes: Lanes) -> None:
-    """Give every active lane the value of its source lane in VGPR `first`; an inactive source lane gives zero."""
+def _gather(step: Step, first: int, sources: NDArray[np.int64], lanes: Lanes, *, reads_inactive: bool = False) -> None:
+    """Give every active lane the value of its source lane in VGPR `first`.
+
+    An inactive source lane gives zero unless `reads_inactive`.
+    """
     values = step.regs.vector(first, lanes, decides=False)
     unknown = step.regs.vector_undefined(first)
-    valid = lanes[sources]
+    valid = np.ones_like(lanes) if reads_inactive else lanes[sources]
     found: Words = np.where(valid, values[sources], np.uint32(0))
-    step.regs.set_vector(step.field["vdst"], found, lanes, undefined=valid & unknown[sources], order=ORDER)
+    step.regs.set_vector(step.field["vdst"], found, lanes, undefined=valid & unknown[sources], order=step.orders.lds)
     _issue_load(step, step.field["vdst"], 1, lanes)
 
 
@@ -226,12 +228,17 @@ def _swizzle(step: Step) -> None:
 
 
 def _chosen(step: Step, lanes: Lanes) -> NDArray[np.int64]:
-    return (_addresses(step, lanes, step.ins.offset) >> 2) % _LANES + _half_bases(lanes)
+    """Return the lanes that addresses name: of the whole wave, or of the lane's half."""
+    numbers_of = _addresses(step, lanes, step.ins.offset) >> 2
+    if step.machine.generation.permutes_whole_wave:
+        return numbers_of % lanes.size
+    return numbers_of % _LANES + _half_bases(lanes)
 
 
 def _backward(step: Step) -> None:
     lanes = step.regs.exec_lanes()
-    _gather(step, step.field["data0"], np.where(lanes, _chosen(step, lanes), 0), lanes)
+    sources = np.where(lanes, _chosen(step, lanes), 0)
+    _gather(step, step.field["data0"], sources, lanes, reads_inactive=step.ins.mnemonic == "ds_bpermute_fi_b32")
 
 
 def _forward(step: Step) -> None:
@@ -242,7 +249,7 @@ def _forward(step: Step) -> None:
     found, undefined = np.zeros(lanes.size, np.uint32), np.zeros(lanes.size, np.bool_)
     for lane in np.flatnonzero(lanes):
         found[targets[lane]], undefined[targets[lane]] = values[lane], unknown[lane]
-    regs.set_vector(step.field["vdst"], found, lanes, undefined=undefined, order=ORDER)
+    regs.set_vector(step.field["vdst"], found, lanes, undefined=undefined, order=step.orders.lds)
     _issue_load(step, step.field["vdst"], 1, lanes)
 
 
@@ -252,6 +259,7 @@ def _nothing(step: Step) -> None:
 
 _SPECIAL: dict[str, Callable[[Step], None]] = {
     "ds_nop": _nothing, "ds_swizzle_b32": _swizzle, "ds_permute_b32": _forward, "ds_bpermute_b32": _backward,
+    "ds_bpermute_fi_b32": _backward,
     "ds_append": _count_lanes, "ds_consume": _count_lanes, "ds_condxchg32_rtn_b64": _conditional_exchange,
 }  # fmt: skip
 
@@ -272,5 +280,5 @@ def direct_load(step: Step) -> None:
     lanes = np.repeat(step.regs.exec_lanes().reshape(-1, 4).any(axis=1), 4)
     at = np.repeat(byte_addresses(np.array([m0 & 0xFFFF], np.int64), transfer.size_bytes), lanes.size, axis=0)
     data, undefined = LdsSpace(step).read(at, lanes)
-    deliver(step, step.field["vdst"], transfer, data, undefined, lanes, {"exp": "direct"})
-    step.issue({"exp": "direct"}, vgprs=range(step.field["vdst"], step.field["vdst"] + 1))
+    deliver(step, step.field["vdst"], transfer, data, undefined, lanes, step.orders.direct)
+    step.issue(step.orders.direct, vgprs=range(step.field["vdst"], step.field["vdst"] + 1))

@@ -1,4 +1,7 @@
-"""Scalar memory, and the GLOBAL, SCRATCH and FLAT instructions. Source: RDNA3 ISA reference, chapters 8 and 11."""
+"""Scalar memory, and the GLOBAL, SCRATCH and FLAT instructions.
+
+Source: RDNA3 ISA reference, chapters 8 and 11; RDNA4 ISA reference, the same chapters.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import FLAT_SCRATCH_HI, FLAT_SCRATCH_LO, MODE, NULL
 from ringup.silicon.shader.rdna.interpreter.atomics import Flush, operation
 from ringup.silicon.shader.rdna.interpreter.spaces import (
@@ -37,13 +41,10 @@ TRANSFERS = {
     "d16_hi_u8": Transfer(1, half="high"), "d16_hi_i8": Transfer(1, signed=True, half="high"),
     "d16_hi_b16": Transfer(2, half="high"), "d16_hi_b8": Transfer(1, half="high"), "addtid_b32": Transfer(4),
 }  # fmt: skip
-LOADS, STORES = {"vm": "vmem"}, {"vs": "store"}
-FLAT_LOADS, FLAT_STORES = {"vm": "vmem", "lgkm": "lds"}, {"vs": "store", "lgkm": "lds"}
-# A FLAT load counts in both counters, and returns in the one of the memory that it accessed. Source: LLVM
-# SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (a wait for global memory through FLAT uses vmcnt alone); ROCR-Runtime
-# blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
-WITHOUT_LDS = frozenset({"vm"})
-FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero
+# Invalidations and write-backs of RDNA4's caches. Here every access reaches memory at once.
+CACHES = frozenset(("global_inv", "global_wb", "global_wbinv"))
+FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero on RDNA3
+LDS_ADDRESS_MASK = 0x1_FFFF  # of a FLAT address on RDNA4
 # An aperture is 4 GiB: its high dword is its half of SH_MEM_BASES, shifted left by 16.
 APERTURE_SHIFT = 32
 
@@ -58,18 +59,23 @@ def split(mnemonic: str) -> tuple[str, str, str]:
 
 def vector_memory(step: Step) -> None:
     """Execute a GLOBAL, SCRATCH or FLAT instruction."""
+    if step.ins.mnemonic in CACHES:
+        step.issue(step.orders.loads if step.ins.mnemonic == "global_inv" else step.orders.stores)
+        return
     _, verb, rest = split(step.ins.mnemonic)
     lanes = step.regs.exec_lanes()
     is_flat = step.ins.format == "FLAT"
     if verb == "atomic":
         _atomic(step, rest, lanes, is_flat=is_flat)
         return
-    transfer = TRANSFERS[rest]
+    transfer = TRANSFERS.get(rest)
+    if transfer is None:
+        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: transposed loads, and blocks of registers")
     if verb == "load":
         first = step.field["vdst"]
         if not step.regs.vector_fits(first, transfer.register_count):
             lanes = np.zeros_like(lanes)
-        order = FLAT_LOADS if is_flat else LOADS
+        order = step.orders.flat_loads if is_flat else step.orders.loads
         _load(step, first, transfer, places(step, transfer.size_bytes, lanes), lanes, order)
         return
     data, undefined = stored(step, step.field["data"], transfer, lanes, check=not is_flat)
@@ -79,7 +85,17 @@ def vector_memory(step: Step) -> None:
         check_stored(step, step.field["data"], transfer.register_count, lanes & ~private)
     for space, some, addresses in places(step, transfer.size_bytes, lanes):
         space.write(addresses, some, data, undefined)
-    step.issue(FLAT_STORES if is_flat else STORES)
+    step.issue(step.orders.flat_stores if is_flat else step.orders.stores)
+
+
+def _guards(step: Step, space: Space | None) -> frozenset[str]:
+    """Return the counters that show when a load from `space` has returned.
+
+    A FLAT load counts in both counters, and returns in the one of the memory that it accessed. Source: LLVM
+    SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (a wait for global memory through FLAT uses vmcnt alone); ROCR-Runtime
+    blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
+    """
+    return frozenset(step.orders.flat_loads if isinstance(space, LdsSpace) else step.orders.loads)
 
 
 def _load(
@@ -87,9 +103,9 @@ def _load(
 ) -> None:
     data: Bytes = np.zeros((lanes.size, transfer.size_bytes), np.uint8)
     undefined: NDArray[np.bool_] = np.zeros(data.shape, np.bool_)
-    guards = WITHOUT_LDS
+    guards = _guards(step, None)
     for space, some, addresses in parts:
-        guards = frozenset(order) if isinstance(space, LdsSpace) else guards
+        guards = guards | _guards(step, space)
         found, unknown = space.read(addresses, some)
         data[some] = found[some]
         if unknown is not None:
@@ -101,9 +117,11 @@ def _load(
 def memory_flush(step: Step, name: str) -> Flush:
     """Return which denormals a memory atomic flushes.
 
-    An add flushes all inputs; others flush inputs as MODE says. Results are never flushed. Source: RDNA3 ISA reference,
-    "Float Memory Atomics", "Denormals".
+    On RDNA3 an add flushes all inputs; others flush inputs as MODE says. Results are never flushed. RDNA4 flushes
+    nothing. Source: RDNA3 and RDNA4 ISA references, "Float Memory Atomics", "Denormals".
     """
+    if not step.machine.generation.flushes_in_memory:
+        return Flush(inputs=False, outputs=False)
     keeps = bool(step.regs.words[MODE] & (1 << 6 if name.endswith("f64") else 1 << 4))
     return Flush(inputs=name.startswith("add") or not keeps, outputs=False)
 
@@ -114,6 +132,8 @@ def atomic_size(name: str) -> int:
 
 
 def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
+    if name.startswith("ordered"):
+        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: stream output")
     size, returns, first = atomic_size(name), bool(step.field["glc"]), step.field["data"]
     count = size // 4
     if returns and not step.regs.vector_fits(step.field["vdst"], count):
@@ -122,18 +142,18 @@ def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
     more = numbers(step, first + count, size, lanes) if name.startswith("cmpswap") else sources
     function = operation(name, memory_flush(step, name))
     found: Bytes = np.zeros((lanes.size, size), np.uint8)
-    guards = WITHOUT_LDS
+    guards = _guards(step, None)
     for space, some, addresses in places(step, size, lanes, is_atomic=True):
-        guards = frozenset(FLAT_LOADS) if isinstance(space, LdsSpace) else guards
+        guards = guards | _guards(step, space)
         before, _ = atomic(step, space, addresses, size, some, function, sources, more)
         found[some] = before[some]
     if returns:
-        order = FLAT_LOADS if is_flat else LOADS
+        order = step.orders.flat_loads if is_flat else step.orders.loads
         deliver(step, step.field["vdst"], Transfer(size), found, None, lanes, order)
         loaded = range(step.field["vdst"], step.field["vdst"] + count) if lanes.any() else range(0)
         step.issue(order, vgprs=loaded, guards=guards)
     else:
-        step.issue(FLAT_STORES if is_flat else STORES)
+        step.issue(step.orders.flat_stores if is_flat else step.orders.stores)
 
 
 def places(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool = False) -> Iterable[Part]:
@@ -156,13 +176,14 @@ def _flat(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool) -> list
     """Split lanes by aperture. The check comes before the offset is added."""
     bases = _wide(step, step.field["addr"], lanes)
     shared, private = _apertures(step, bases)
-    offset = step.field["offset"] & FLAT_OFFSET_MASK
+    is_signed = "FLAT" in step.machine.generation.offset_bits
+    offset = step.ins.offset if is_signed else step.field["offset"] & FLAT_OFFSET_MASK
     parts: list[Part] = []
     in_lds, in_scratch = lanes & shared, lanes & private
     elsewhere = lanes & ~(shared | private)
     within = (bases & 0xFFFF_FFFF) + offset
     if in_lds.any():
-        aligned = lds_aligned(step, within, size_bytes, in_lds)
+        aligned = lds_aligned(step, within & LDS_ADDRESS_MASK if is_signed else within, size_bytes, in_lds)
         parts.append((LdsSpace(step), in_lds, byte_addresses(aligned, size_bytes)))
     if in_scratch.any():
         if is_atomic and size_bytes == 8:
@@ -203,12 +224,17 @@ def _signed(address: int) -> int:
 
 
 def _scratch_offsets(step: Step, lanes: Lanes) -> Addresses:
-    """Return offsets in a lane's own scratch, for ST, SS, SV and SVS addressing."""
+    """Return offsets in a lane's own scratch, for ST, SS, SV and SVS addressing. On RDNA4 those in registers have a
+    sign.
+    """
     offsets = np.full(lanes.size, step.ins.offset, np.int64)
+    is_signed = step.machine.generation.signed_scratch
     if step.field["saddr"] != NULL:
-        offsets += step.regs.scalar(step.field["saddr"])
+        scalar = step.regs.scalar(step.field["saddr"])
+        offsets += scalar - (scalar >> 31 << 32 if is_signed else 0)
     if step.field["sve"]:
-        offsets += step.regs.vector(step.field["addr"], lanes).astype(np.int64)
+        vector = step.regs.vector(step.field["addr"], lanes)
+        offsets += (vector.view(np.int32) if is_signed else vector).astype(np.int64)
     return offsets
 
 
@@ -258,40 +284,44 @@ def lds_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes)
 
 # ---- scalar memory
 
-_SCALAR_ORDER = {"lgkm": "scalar"}
-
 
 def scalar_memory(step: Step) -> None:
     """Execute an SMEM instruction: a load of 1 to 16 dwords, plain or through a buffer resource, or a cache
     invalidation.
     """
     mnemonic = step.ins.mnemonic
+    if "prefetch" in mnemonic:
+        return
     if "load" not in mnemonic:
-        step.issue(_SCALAR_ORDER)
+        step.issue(step.orders.scalar)
         return
     regs, first = step.regs, step.field["sdata"]
-    count = int(mnemonic.rpartition("_b")[2]) // 32
+    # b32, i8, …
+    loaded = mnemonic.rpartition("_")[2]
+    bits = int(loaded[1:])
+    size, count = bits // 8, -(-bits // 32)
     offset = step.ins.offset + regs.scalar(step.field["soffset"])
     base = step.field["sbase"] << 1
-    words = (
-        _buffer_words(step, base, offset, count) if "buffer" in mnemonic else _plain_words(step, base, offset, count)
-    )
-    regs.set_scalar(first, int.from_bytes(words, "little"), count)
+    found = _buffer_bytes(step, base, offset, size) if "buffer" in mnemonic else _plain_bytes(step, base, offset, size)
+    value = int.from_bytes(found, "little", signed=loaded[0] == "i")
+    regs.set_scalar(first, value & (1 << 32 * count) - 1, count)
     written = range(first, first + count) if first != NULL else range(0)
-    step.issue(_SCALAR_ORDER, cost=min(count, 2), sgprs=written)
+    step.issue(step.orders.scalar, cost=min(count, 2), sgprs=written)
 
 
-def _dword_address(step: Step, address: int) -> int:
-    if address % 4 and step.machine.strict:
+def _scalar_address(step: Step, address: int, size_bytes: int) -> int:
+    """Drop the low bits of an address, as far as the load's size or a dword has them."""
+    align = min(size_bytes, 4)
+    if address % align and step.machine.strict:
         raise RuleBroken("alignment", f"a scalar load at {address:#x}")
-    return address & ~3
+    return address & -align
 
 
-def _plain_words(step: Step, base: int, offset: int, count: int) -> bytes:
+def _plain_bytes(step: Step, base: int, offset: int, size_bytes: int) -> bytes:
     if offset < 0 and step.ins.offset < 0 and step.field["soffset"] != NULL:
         raise RuleBroken("memory", f"instruction and register offset are {offset} together; they may not be negative")
     address = step.regs.scalar(base, 2) + offset & 0xFFFF_FFFF_FFFF_FFFF
-    return scalar_bytes(step, _dword_address(step, address), 4 * count)
+    return scalar_bytes(step, _scalar_address(step, address, size_bytes), size_bytes)
 
 
 def scalar_bytes(step: Step, gpu_va: int, size_bytes: int) -> bytes:
@@ -302,16 +332,17 @@ def scalar_bytes(step: Step, gpu_va: int, size_bytes: int) -> bytes:
     return step.machine.read(addresses, only).tobytes()
 
 
-def _buffer_words(step: Step, base: int, offset: int, count: int) -> bytes:
+def _buffer_bytes(step: Step, base: int, offset: int, size_bytes: int) -> bytes:
     """Load through a resource: dwords beyond stride * num_records are zero. Only base, stride and num_records are
     used.
     """
+    unit = min(size_bytes, 4)
     if step.ins.offset < 0:
         raise RuleBroken("memory", "a buffer load with a negative offset")
     resource = step.regs.scalar(base, 4)
     size = max(resource >> 48 & 0x3FFF, 1) * (resource >> 64 & 0xFFFF_FFFF)
-    start = (resource & 0xFFFF_FFFF_FFFF) & ~3
-    offset = _dword_address(step, offset)
-    inside = min(max(-(-(size - offset) // 4), 0), count)
-    found = scalar_bytes(step, start + offset, 4 * inside) if inside else b""
-    return found.ljust(4 * count, b"\0")
+    start = (resource & 0xFFFF_FFFF_FFFF) & -unit
+    offset = _scalar_address(step, offset, size_bytes)
+    inside = min(max(-(-(size - offset) // unit), 0), size_bytes // unit)
+    found = scalar_bytes(step, start + offset, unit * inside) if inside else b""
+    return found.ljust(size_bytes, b"\0")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.silicon.shader.common.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3, Generation, Orders
 from ringup.silicon.shader.rdna.decoding.memory_effects import changes_lds, loaded_half
 from ringup.silicon.shader.rdna.strict.history import InFlight, RuleBroken
 
@@ -60,6 +61,7 @@ class Machine:
     memory: Memory
     events: Events
     strict: bool = True
+    generation: Generation = RDNA3
     counters: Counters = field(default_factory=Counters)
     violations: list[Violation] = field(default_factory=list)
     # The instruction cache, by PC.
@@ -149,6 +151,11 @@ class Step:
     def field(self) -> dict[str, int]:
         """The encoding's fields by name."""
         return self.ins.fields
+
+    @property
+    def orders(self) -> Orders:
+        """The wait counters of each sort of operation."""
+        return self.machine.generation.orders
 
     def issue(
         self,

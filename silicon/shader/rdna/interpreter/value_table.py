@@ -16,8 +16,9 @@ A scalar function takes and returns ints: `(result, scc)`, None for what keeps i
 return `(result, scc, exec)`. s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
 Lane functions (`values/lanes.py`): v_readlane_b32 and v_readfirstlane_b32 return an int. v_writelane_b32 returns vdst
-for all lanes and ignores EXEC. v_permlane* return vdst and apply EXEC and op_sel (fi, bound_ctrl). v_wmma_* write all
-lanes and ignore EXEC; matrices C and D of a wave64 have half as many registers as those of a wave32 (`decode.of_wave`).
+for all lanes and ignores EXEC. v_permlane* return vdst and apply EXEC and op_sel (fi, bound_ctrl). v_s_* have a scalar
+result, that of the first lane. v_wmma_* and v_swmmac_* write all lanes and ignore EXEC; matrices of a wave64 have half
+as many registers as those of a wave32 (`decode.of_wave`).
 The caller applies DPP, and the registers that M0 selects (v_movrel*, v_swaprel_b32). A VOPD part is the base mnemonic
 (`base_mnemonic`).
 """
@@ -31,11 +32,13 @@ from ringup.silicon.shader.rdna.values.compare import COMPARE
 from ringup.silicon.shader.rdna.values.context import Ctx, Scalar, Vector, finish, modify
 from ringup.silicon.shader.rdna.values.convert import CONVERT
 from ringup.silicon.shader.rdna.values.divide import DIVIDE
+from ringup.silicon.shader.rdna.values.eight_bits import EIGHT_BITS
 from ringup.silicon.shader.rdna.values.float_arithmetic import FLOAT
 from ringup.silicon.shader.rdna.values.integers import INT
 from ringup.silicon.shader.rdna.values.lanes import LANES
 from ringup.silicon.shader.rdna.values.packed import PACKED
 from ringup.silicon.shader.rdna.values.salu import SALU
+from ringup.silicon.shader.rdna.values.scalar_floats import SCALAR_FLOATS
 from ringup.silicon.shader.rdna.values.transcendental import TRANSCENDENTAL
 
 __all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
@@ -44,7 +47,7 @@ __all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 _quiet = np.errstate(all="ignore")
 VALUES: dict[str, Vector | Scalar] = {
     name: _quiet(run)
-    for table in (FLOAT, DIVIDE, TRANSCENDENTAL, COMPARE, CONVERT, PACKED, MATRIX)
+    for table in (FLOAT, DIVIDE, TRANSCENDENTAL, COMPARE, CONVERT, EIGHT_BITS, PACKED, MATRIX, SCALAR_FLOATS)
     for name, run in table.items()
 }
 VALUES |= INT | LANES | SALU

@@ -14,16 +14,19 @@ import numpy as np
 
 from ringup.silicon.shader.common.launch import Group, initialised
 from ringup.silicon.shader.common.state import NULL, SCC, TTMP0
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.decoding.memory_effects import HALVES, touched_halves
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.common.state import WaveState
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
 ALL_BITS = 0xFFFF_FFFF
-COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: largest value
 # Kinds of operation that return in the order of issue among their own kind. Scalar loads and messages do not.
 IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 
@@ -46,12 +49,17 @@ WIDE_SHIFTS = ("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64")
 # Scalar instructions by where undefined source bits go: UPWARDS from the lowest of them up, SHIFTS by a known distance.
 # In bitwise instructions each bit stays in its place. In all others every bit of the result is undefined.
 UPWARDS = (
-    "s_add_",
+    "s_add_u",
+    "s_add_i",
+    "s_add_nc_u64",
     "s_addc_",
-    "s_sub_",
+    "s_sub_u",
+    "s_sub_i",
+    "s_sub_nc_u64",
     "s_subb_",
     "s_addk_",
     "s_mul_i32",
+    "s_mul_u64",
     "s_mulk_",
     "s_lshl1_",
     "s_lshl2_",
@@ -73,6 +81,10 @@ _STATE = (
     "s_sendmsg",
     "s_subvector",
     "s_waitcnt",
+    "s_barrier",
+    "s_get_barrier_state",
+    "s_sleep_var",
+    "s_alloc_vgpr",
 )
 
 
@@ -141,17 +153,25 @@ class InFlight:
 
 @dataclass(slots=True)
 class Waits:
-    """The wait counters of one wave: the operations in flight, and an upper bound of their number."""
+    """The wait counters of one wave: the operations in flight, and an upper bound of their number.
 
-    bound: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    queues: dict[str, list[InFlight]] = field(default_factory=lambda: {name: [] for name in COUNTERS})
+    `largest` gives the largest value of each counter.
+    """
+
+    largest: Mapping[str, int] = field(default_factory=lambda: RDNA3.counters)
+    bound: dict[str, int] = field(init=False)
+    queues: dict[str, list[InFlight]] = field(init=False)
     vgprs: dict[int, InFlight] = field(default_factory=dict)
     sgprs: dict[int, InFlight] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.bound = dict.fromkeys(self.largest, 0)
+        self.queues = {name: [] for name in self.largest}
 
     def issue(self, operation: InFlight) -> None:
         """Count an operation. Like hardware, first wait if a counter is full."""
         for counter in operation.order:
-            limit = COUNTERS[counter] - operation.cost
+            limit = self.largest[counter] - operation.cost
             if self.bound[counter] > limit:
                 self.wait(counter, limit)
             self.bound[counter] += operation.cost
@@ -159,11 +179,12 @@ class Waits:
         self.vgprs.update(dict.fromkeys(operation.vgprs, operation))
         self.sgprs.update(dict.fromkeys(operation.sgprs, operation))
 
-    def check_lds(self) -> None:
-        """Raise at a barrier if a store to LDS is in flight."""
-        late = next((one for one in self.queues["lgkm"] if one.changes_lds), None)
-        if late is not None:
-            raise RuleBroken("hazard", unsettled_lds(f" by {late.text} at {late.pc:#x}", "lgkmcnt"))
+    def check_lds(self, counters: Iterable[str]) -> None:
+        """Raise at a barrier if a store to LDS, which counts in `counters`, is in flight."""
+        for name in counters:
+            late = next((one for one in self.queues[name] if one.changes_lds), None)
+            if late is not None:
+                raise RuleBroken("hazard", unsettled_lds(f" by {late.text} at {late.pc:#x}", f"{name}cnt"))
 
     def wait(self, counter: str, limit: int) -> None:
         """Wait until `counter` is at most `limit`, and retire the operations that are certainly done.
@@ -206,8 +227,8 @@ class Tracker:
     written.
     """
 
-    def __init__(self, wave: WaveState, group: Group) -> None:
-        scalars, vgprs = initialised(group.dispatch)
+    def __init__(self, wave: WaveState, group: Group, generation: Generation = RDNA3) -> None:
+        scalars, vgprs = initialised(group.dispatch, generation.start)
         self.scalars: NDArray[np.uint32] = np.full(SCC + 1, ALL_BITS, np.uint32)
         self.scalars[list(scalars)] = 0
         # SPI and the debugger fill trap registers; user programs cannot read them.
@@ -215,7 +236,7 @@ class Tracker:
         self.scalars[NULL] = 0
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
-        self.waits = Waits()
+        self.waits = Waits(generation.counters)
         self.births: dict[int, dict[int, str]] = {}
 
     def born(self, register: int, lane: int) -> str:

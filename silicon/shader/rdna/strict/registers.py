@@ -9,12 +9,14 @@ import numpy as np
 from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS, STATUS_PRIV
 from ringup.silicon.shader.common.state import EXEC_LO, M0, NULL, SCC, SGPR_COUNT, STATUS, TTMP0, VCC_LO, WaveState
 from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.strict.history import RuleBroken, Tracker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
     Lanes = NDArray[np.bool_]
     Words = NDArray[np.uint32]
@@ -51,8 +53,11 @@ class Registers:
     A read with `decides` uses the value, so it must be defined. Other reads only pass the value on.
     """
 
-    def __init__(self, wave: WaveState, tracker: Tracker | None, *, strict: bool) -> None:
+    def __init__(
+        self, wave: WaveState, tracker: Tracker | None, *, strict: bool, generation: Generation = RDNA3
+    ) -> None:
         self.wave, self.tracker, self.strict = wave, tracker, strict
+        self._reads_ttmp = generation.start.numbers_in_ttmp
         self.words = wave.words
         self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
         self.lane_count = wave.wave_size
@@ -70,7 +75,7 @@ class Registers:
             return 0
         if count > 1:
             index = self._aligned(index, count)
-        if TTMP0 <= index < TTMP_END and not self.privileged:
+        if TTMP0 <= index < TTMP_END and not (self._reads_ttmp or self.privileged):
             return 0
         value = 0
         for at in range(count):

@@ -19,6 +19,7 @@ from ringup.silicon.shader.common.state import (
     Memory,
     MemoryFault,
     Region,
+    Run,
     Violation,
     WaveState,
 )
@@ -43,8 +44,9 @@ from ringup.silicon.shader.host.native import schedule
 from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR
 from ringup.silicon.shader.rdna.decoding.cfg import Key
 from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, decode, of_wave
+from ringup.silicon.shader.rdna.decoding.generations import generation, relatives
 from ringup.silicon.shader.rdna.decoding.text import text
-from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
+from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Interpreter, Machine, step_one, unit
 from ringup.silicon.shader.rdna.interpreter.engine import Exit as StepExit
 from ringup.silicon.shader.rdna.rules import (
     atomic,
@@ -113,7 +115,10 @@ _MISS = ctypes.CFUNCTYPE(
 
 @dataclass
 class Translator:
-    """The shader cores of a card with `wgp_count` work-group processors. It keeps translations for all its dispatches.
+    """The shader cores of a card with `wgp_count` work-group processors of the processor `target`.
+
+    It keeps translations for all its dispatches. The interpreter runs the dispatches of a generation that is not
+    translated (`generations.py`).
 
     `counting` also counts memory transactions, which costs time. `host_cpu` is LLVM's name of the processor to generate
     code for; empty for this host. `beside` translates in the background: a step of a dispatch that needs a translation
@@ -130,13 +135,21 @@ class Translator:
     max_kept: int = MAX_KEPT
     level: int = THREADED
     on_disk: CodeCache | None = None
+    target: str = "gfx1100"
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     # By last use, oldest first: each job with the list that holds it.
     _used: dict[Job, list[Job]] = field(default_factory=dict)
     _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
-    def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The processors whose code these cores run."""
+        return relatives(self.target)
+
+    def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""
+        if not generation(self.target).is_translated:
+            return Interpreter(self.wgp_count, self.target).start(dispatch, memory, events, strict=strict)
         return TranslatedRun(self, Machine(dispatch, memory, events, strict))
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringup.silicon.shader.rdna.decoding.decode import MATRIX_PRODUCTS
 from ringup.silicon.shader.rdna.values import floats
 from ringup.silicon.shader.rdna.values.floats import BF16, F16, F32, FORMATS, Bits, Format, Mask, Wide
 
@@ -46,6 +47,8 @@ class Ctx:
     dx10_clamp: bool = True
     scc: int = 0
     m0: int = 0
+    omod_in_any_mode: bool = False  # the output modifier works where denormals are kept
+    saturates: bool = False  # MODE.fp16_ovfl: a conversion to 8-bit floats gives the largest instead of infinity
 
     @property
     def exec_bits(self) -> int:
@@ -115,7 +118,7 @@ def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
     """
     if operand.type == "mask" or ins.mnemonic.startswith("v_fma_mix"):
         return value
-    if ins.mnemonic.startswith("v_wmma"):
+    if ins.mnemonic.startswith(MATRIX_PRODUCTS):
         return _matrix_operand(operand, value)
     if _is_packed(operand, ins):
         low, high = (value >> np.uint32(16 if one else 0) & np.uint32(0xFFFF) for one in operand.sel)
@@ -136,14 +139,18 @@ def _matrix_operand(operand: Operand, value: Bits) -> Bits:
     if operand.type not in FORMATS or not any(operand.neg_halves):
         return value
     low, high = operand.neg_halves
+    # Two registers come as one number.
+    repeat = 1 | (1 << 32 if value.dtype.itemsize == 8 else 0)
     if operand.field == "src2":
-        return _signs(value, F32.sign if operand.type == "f32" else 0x8000_8000, high, low)
-    return value ^ np.uint32((0x8000 if low else 0) | (0x8000_0000 if high else 0))
+        return _signs(value, (F32.sign if operand.type == "f32" else 0x8000_8000) * repeat, high, low)
+    mask = (0x8000 if low else 0) | (0x8000_0000 if high else 0)
+    changed: Bits = value ^ value.dtype.type(mask * repeat)
+    return changed
 
 
 # f32 opcodes that flush denormal results in any mode, so omod works on them in any mode too.
 FLUSHING = frozenset(("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32"))
-_UNCLAMPED = ("v_dot2", "v_wmma", "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
+_UNCLAMPED = ("v_dot2", *MATRIX_PRODUCTS, "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
 _SCALES = {1: 2.0, 2: 4.0, 3: 0.5}
 
 
@@ -165,7 +172,7 @@ def finish(ctx: Ctx, value: Any) -> Any:
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)
         return clamped(ctx, F16, low) | clamped(ctx, F16, high) << np.uint32(16)
     keeps = ctx.denormals(form) & KEEP_RESULTS and ins.mnemonic not in FLUSHING
-    if ins.omod and not ctx.ieee and not keeps:
+    if ins.omod and (ctx.omod_in_any_mode or not (ctx.ieee or keeps)):
         value = _scaled(ctx, form, value)
     return clamped(ctx, form, value) if ins.clamp else value
 

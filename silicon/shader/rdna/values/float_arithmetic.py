@@ -7,6 +7,7 @@ once. Source: RDNA3 ISA reference, "VOP1", "VOP2" and "VOP3 Instructions".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,30 @@ def _select(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
     return chosen
 
 
+def _select_number(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
+    """Return IEEE's minimumNumber or maximumNumber: any NaN loses; the first of two becomes quiet."""
+    chosen = _select(replace(ctx, ieee=False), form, a, b, wants_less)
+    return np.where(floats.is_nan(form, a) & floats.is_nan(form, b), floats.quieted(form, a), chosen)
+
+
+def _select_any(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
+    """Return IEEE's minimum or maximum: a NaN wins, a signalling one before a quiet one, and becomes quiet."""
+    chosen = _select(replace(ctx, ieee=False), form, a, b, wants_less)
+    for one in (b, a):
+        chosen = np.where(floats.is_nan(form, one), one | form.lane(form.quiet), chosen)
+    for one in (b, a):
+        chosen = np.where(floats.is_signalling(form, one), one | form.lane(form.quiet), chosen)
+    return chosen
+
+
+def _lowest(select: Callable[..., Bits]) -> Callable[..., Bits]:
+    return lambda ctx, form, a, b: select(ctx, form, a, b, True)
+
+
+def _highest(select: Callable[..., Bits]) -> Callable[..., Bits]:
+    return lambda ctx, form, a, b: select(ctx, form, a, b, False)
+
+
 def minimum(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
     """Return v_min."""
     return _select(ctx, form, a, b, True)
@@ -149,14 +174,33 @@ def maximum(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
     return _select(ctx, form, a, b, False)
 
 
-def _median(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
-    largest = floats.widened(form, maximum(ctx, form, maximum(ctx, form, a, b), c))
-    is_first = largest == floats.widened(form, ctx.taken(form, a))
-    is_second = largest == floats.widened(form, ctx.taken(form, b))
-    middle: Bits = np.where(is_second, maximum(ctx, form, a, c), maximum(ctx, form, a, b))
-    middle = np.where(is_first, maximum(ctx, form, b, c), middle)
-    has_nan = floats.is_nan(form, a) | floats.is_nan(form, b) | floats.is_nan(form, c)
-    return np.where(has_nan, minimum(ctx, form, minimum(ctx, form, a, b), c), middle)
+def _median(low: Callable[..., Bits], high: Callable[..., Bits]) -> Callable[..., Bits]:
+    def run(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
+        largest = floats.widened(form, high(ctx, form, high(ctx, form, a, b), c))
+        is_first = largest == floats.widened(form, ctx.taken(form, a))
+        is_second = largest == floats.widened(form, ctx.taken(form, b))
+        middle: Bits = np.where(is_second, high(ctx, form, a, c), high(ctx, form, a, b))
+        middle = np.where(is_first, high(ctx, form, b, c), middle)
+        has_nan = floats.is_nan(form, a) | floats.is_nan(form, b) | floats.is_nan(form, c)
+        return np.where(has_nan, low(ctx, form, low(ctx, form, a, b), c), middle)
+
+    return run
+
+
+def _selections(low: str, high: str, suffix: str, select: Callable[..., Bits]) -> dict[str, Callable[..., Bits]]:
+    """Return the minima and maxima of one rule for NaNs, by the names that v_min_f32 and its like make of it.
+
+    `low` and `high` are the stems of the names, `suffix` follows all of them.
+    """
+    less, more = _lowest(select), _highest(select)
+    return {
+        f"{low}{suffix}": less,
+        f"{high}{suffix}": more,
+        f"{low}3{suffix}": lambda ctx, form, a, b, c: less(ctx, form, less(ctx, form, a, b), c),
+        f"{high}3{suffix}": lambda ctx, form, a, b, c: more(ctx, form, more(ctx, form, a, b), c),
+        f"{low}{high}{suffix}": lambda ctx, form, a, b, c: more(ctx, form, less(ctx, form, a, b), c),
+        f"{high}{low}{suffix}": lambda ctx, form, a, b, c: less(ctx, form, more(ctx, form, a, b), c),
+    }
 
 
 def _dx9(form: Format, a: Bits, b: Bits, zero: Bits, other: Bits) -> Bits:
@@ -290,17 +334,12 @@ _FORMED: dict[str, Callable[..., Bits]] = {
     "sub": _subtract,
     "subrev": lambda ctx, form, a, b: _subtract(ctx, form, b, a),
     "mul": multiply,
-    "min": minimum,
-    "max": maximum,
     "fma": fuse,
     "fmac": lambda ctx, form, d, a, b: fuse(ctx, form, a, b, d),
     "fmamk": lambda ctx, form, a, k, b: fuse(ctx, form, a, k, b),
     "fmaak": fuse,
-    "min3": lambda ctx, form, a, b, c: minimum(ctx, form, minimum(ctx, form, a, b), c),
-    "max3": lambda ctx, form, a, b, c: maximum(ctx, form, maximum(ctx, form, a, b), c),
-    "minmax": lambda ctx, form, a, b, c: maximum(ctx, form, minimum(ctx, form, a, b), c),
-    "maxmin": lambda ctx, form, a, b, c: minimum(ctx, form, maximum(ctx, form, a, b), c),
-    "med3": _median,
+    "med3": _median(minimum, maximum),
+    "med3_num": _median(_lowest(_select_number), _highest(_select_number)),
     "trunc": _integral(np.trunc),
     "ceil": _integral(np.ceil),
     "floor": _integral(np.floor),
@@ -309,13 +348,19 @@ _FORMED: dict[str, Callable[..., Bits]] = {
     "frexp_mant": _significand,
     "ldexp": _scale,
 }
+_FORMED |= _selections("min", "max", "", _select)
+_FORMED |= _selections("min", "max", "_num", _select_number)
+_FORMED |= _selections("minimum", "maximum", "", _select_any)
 
 
 def _of(form: Format, function: Callable[..., Bits]) -> Vector:
     return lambda ctx, *sources: function(ctx, form, *sources)
 
 
-_OF_F64 = ("add", "mul", "min", "max", "fma", "trunc", "ceil", "floor", "rndne", "fract", "frexp_mant", "ldexp")
+_OF_F64 = (
+    "add", "mul", "min", "max", "min_num", "max_num", "minimum", "maximum", "fma", "trunc", "ceil", "floor", "rndne", "fract",
+    "frexp_mant", "ldexp",
+)  # fmt: skip
 
 FLOAT: dict[str, Vector] = {
     f"v_{name}_{form.name}": _of(form, function)

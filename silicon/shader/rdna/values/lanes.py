@@ -52,6 +52,24 @@ def _permute_rows(other_row: int) -> Vector:
     return run
 
 
+def _permute_rows_by_lane(other_row: int) -> Vector:
+    """Return a permutation: each lane's selector names the lane of the row (or of the other row) to read.
+
+    op_sel has the flags of `_permute_rows`. UNKNOWN: whether they mean the same here; the document only shows the
+    selection.
+    """
+
+    def run(ctx: Ctx, old: Bits, a: Bits, selectors: Bits) -> Bits:
+        row = np.arange(ctx.lanes) & ~(ROW - 1) ^ other_row
+        sources = row | (selectors & U32(ROW - 1)).astype(np.int64)
+        fetch_inactive, bound = (bool(ctx.ins.fields["opsel"] >> bit & 1) for bit in (0, 1))
+        is_valid = np.ones_like(ctx.exec_mask) if fetch_inactive else ctx.exec_mask[sources]
+        moved = np.where(is_valid, a[sources], U32(0) if bound else old)
+        return np.where(ctx.exec_mask, moved, old)
+
+    return run
+
+
 def _swap_halves(ctx: Ctx, a: Bits) -> Bits:
     """Let lane n read lane n ^ 32, active or not; do nothing in a wave32."""
     if ctx.lanes == HALF:
@@ -75,6 +93,8 @@ LANES: dict[str, Vector] = {
     "v_writelane_b32": _write,
     "v_permlane16_b32": _permute_rows(0),
     "v_permlanex16_b32": _permute_rows(ROW),
+    "v_permlane16_var_b32": _permute_rows_by_lane(0),
+    "v_permlanex16_var_b32": _permute_rows_by_lane(ROW),
     "v_permlane64_b32": _swap_halves,
     "v_mbcnt_lo_u32_b32": _count_below(0),
     "v_mbcnt_hi_u32_b32": _count_below(HALF),

@@ -131,9 +131,8 @@ _INTEGER: dict[str, str] = {
     "v_pk_lshlrev_b16": "v_lshlrev_b16", "v_pk_lshrrev_b16": "v_lshrrev_b16", "v_pk_ashrrev_i16": "v_ashrrev_i16",
     "v_pk_max_i16": "v_max_i16", "v_pk_min_i16": "v_min_i16", "v_pk_max_u16": "v_max_u16", "v_pk_min_u16": "v_min_u16",
 }  # fmt: skip
-_FLOAT: dict[str, Callable[..., Bits]] = {
-    f"v_pk_{name}_f16": FLOAT[f"v_{name}_f16"] for name in ("fma", "add", "mul", "min", "max", "fmac")
-}
+_HALVED = ("fma", "add", "mul", "min", "max", "min_num", "max_num", "minimum", "maximum", "fmac")
+_FLOAT: dict[str, Callable[..., Bits]] = {f"v_pk_{name}_f16": FLOAT[f"v_{name}_f16"] for name in _HALVED}
 
 PACKED: dict[str, Vector] = {name: _packed(INT[half]) for name, half in _INTEGER.items()}
 PACKED |= {name: _packed(half) for name, half in _FLOAT.items()}

@@ -63,4 +63,10 @@ TRANSCENDENTAL: dict[str, Vector] = {
     for form in (F16, F32)
 }
 TRANSCENDENTAL |= {f"v_{name}_f64": _function(F64, _COMPUTE[name], False) for name in ("rcp", "rsq", "sqrt")}
+# Of scalars, which are the same in all lanes. The result is that of the first lane.
+TRANSCENDENTAL |= {
+    f"v_s_{name}_{form.name}": TRANSCENDENTAL[f"v_{name}_{form.name}"]
+    for name in ("exp", "log", "rcp", "rsq", "sqrt")
+    for form in (F16, F32)
+}
 TRANSCENDENTAL["v_rcp_iflag_f32"] = TRANSCENDENTAL["v_rcp_f32"]

@@ -1,5 +1,5 @@
-"""clang as the reference: one C source compiled for the GPU (clang 19, gfx1100) and for this computer, and run on the
-same data.
+"""clang as the reference: one C source compiled for the GPU (clang 19, gfx1100 and gfx1201) and for this computer, and
+run on the same data.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from ringup.tools.common.paths import cache_folder
 
 HERE = Path(__file__).parent
 GROUP = 64
+# Without the processor.
 GPU_FLAGS = (
-    "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-nogpulib", "-ffp-contract=off",
+    "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-ffp-contract=off",
     "-cl-fp32-correctly-rounded-divide-sqrt", "-Werror=implicit-function-declaration", "-w",
 )  # fmt: skip
 HOST_FLAGS = (
@@ -66,9 +67,9 @@ BOUNDS = "bounds.c"
 ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
 
 
-def flags_of(source: str, *more: str, gpu: bool) -> tuple[str, ...]:
-    """Return the compiler's flags for a source, as OpenCL C or C, or as C++."""
-    flags = GPU_FLAGS if gpu else HOST_FLAGS
+def flags_of(source: str, *more: str, processor: str = "") -> tuple[str, ...]:
+    """Return the compiler's flags for a source, as OpenCL C or C, or as C++; `processor` is that of the GPU."""
+    flags = (*GPU_FLAGS, f"-mcpu={processor}") if processor else HOST_FLAGS
     if source.endswith(".cpp"):
         flags = (*CXX_FLAGS, *(one for one in flags[2:] if not one.startswith("-cl-")))
     return *flags, *more
@@ -154,6 +155,15 @@ def pytest_generate_tests(metafunc):
         )
     elif "case_of_few" in metafunc.fixturenames:
         metafunc.parametrize("case_of_few", found[::8], ids=str)
+    elif "case_of_rdna4" in metafunc.fixturenames:
+        # Every eighth kernel, others than those above. `make fuzz` runs all.
+        metafunc.parametrize(
+            ("case_of_rdna4", "number"),
+            [
+                pytest.param(case, i, id=case.name, marks=() if i % 8 == 4 else pytest.mark.fuzz)
+                for i, case in enumerate(found)
+            ],
+        )
 
 
 ENGINES = {"interpreter": Interpreter, "translator": Translator}
@@ -164,16 +174,18 @@ def judge():
     """`judge(case, level, wave_size, engine, groups)` returns the kernel's output and this computer's on the same
     inputs.
     """
-    engines = {name: make() for name, make in ENGINES.items()}
-    programs, hosts = {}, {}
+    engines, programs, hosts = {}, {}, {}
 
-    def run(case, level, wave_size, engine, groups):
-        flags = flags_of(case.source, level, f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64", gpu=True)
+    def run(case, level, wave_size, engine, groups, processor="gfx1100"):
+        if (engine, processor) not in engines:
+            engines[engine, processor] = ENGINES[engine](target=processor)
+        lanes = f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64"
+        flags = flags_of(case.source, level, lanes, processor=processor)
         key = case.source, flags
         if key not in programs:
             programs[key] = load(compiled(case.source, flags).read_bytes())
         if (case.source, wave_size) not in hosts:
-            flags = flags_of(case.source, f"-DWAVE={wave_size}", gpu=False)
+            flags = flags_of(case.source, f"-DWAVE={wave_size}")
             hosts[case.source, wave_size] = ctypes.CDLL(str(compiled(case.source, flags)))
         n = groups * GROUP
         draw = np.random.default_rng(list(case.name.encode()))
@@ -182,7 +194,7 @@ def judge():
         wanted = [np.zeros(n, TYPES[case.types[0]]), *(one.copy() for one in inputs)]
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in wanted]
         getattr(hosts[case.source, wave_size], case.name)(*pointers, ctypes.c_uint32(n), ctypes.c_uint32(groups))
-        launch(engines[engine], programs[key], case.name, groups, found, n)
+        launch(engines[engine, processor], programs[key], case.name, groups, found, n)
         return found[0], wanted[0]
 
     return run
@@ -192,7 +204,7 @@ def judge():
 def corpus():
     """Compiles and runs sources that tests generate."""
     return SimpleNamespace(
-        Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
+        Source=random_source.Source, GPU_FLAGS=(*GPU_FLAGS, "-mcpu=gfx1100"), HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
         compiled=compiled, values=values, launch=launch, translator=Translator(),
     )  # fmt: skip
 
@@ -206,7 +218,9 @@ def _same(found, wanted):
 
 @pytest.fixture(scope="session")
 def check(judge):
-    """`check(case, level, wave_size, engine, groups)` asserts that the kernel's output equals this computer's."""
+    """`check(case, level, wave_size, engine, groups, processor)` asserts that the kernel's output equals this
+    computer's.
+    """
 
     def compare(*of):
         found, wanted = judge(*of)

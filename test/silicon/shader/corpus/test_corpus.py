@@ -19,3 +19,8 @@ def test_the_translator_at_another_level_or_wave_size(check, case, turn):
 
 def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
     check(case_of_few, "-O1", 32, "interpreter", 1)
+
+
+def test_the_interpreter_on_code_for_rdna4(check, case_of_rdna4, number):
+    level, wave_size = (*TURNS, ("-O1", 32))[number // 8 % (len(TURNS) + 1)]
+    check(case_of_rdna4, level, wave_size, "interpreter", 1, processor=("gfx1200", "gfx1201")[number // 4 % 2])

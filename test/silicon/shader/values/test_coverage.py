@@ -1,8 +1,9 @@
-"""The ALU opcodes of gfx1100 without a value function of the interpreter, each with its reason."""
+"""The ALU opcodes without a value function of the interpreter, each with its reason."""
 
 from __future__ import annotations
 
 from ringup.autogen import isa
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4
 from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, base_mnemonic
 
 FORMATS = (
@@ -10,6 +11,7 @@ FORMATS = (
 )  # fmt: skip
 REASONS = {
     "control flow, hardware registers and waits: the interpreter's core": (
+        "s_alloc_vgpr", "s_barrier_signal", "s_barrier_signal_isfirst", "s_get_barrier_state", "s_sleep_var",
         "s_call_b64", "s_getpc_b64", "s_getreg_b32", "s_rfe_b64", "s_setpc_b64", "s_setreg_b32", "s_setreg_imm32_b32",
         "s_subvector_loop_begin", "s_subvector_loop_end", "s_swappc_b64", "s_version", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt",
         "s_waitcnt_vmcnt", "s_waitcnt_vscnt",
@@ -19,6 +21,7 @@ REASONS = {
         "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32", "v_movreld_b32", "v_movrels_b32",
         "v_movrelsd_2_b32", "v_movrelsd_b32", "v_swaprel_b32",
     ),
+    "LLVM has them, AMD's document does not: refused": ("s_barrier_init", "s_barrier_join"),
     "pixel shaders only": (
         "v_interp_p10_f16_f32", "v_interp_p10_f32", "v_interp_p10_rtz_f16_f32", "v_interp_p2_f16_f32", "v_interp_p2_f32",
         "v_interp_p2_rtz_f16_f32",
@@ -27,7 +30,12 @@ REASONS = {
 
 
 def names():
-    return {base_mnemonic(one.mnemonic) for one in isa.target("gfx1100").instructions if one.format in FORMATS}
+    return {
+        base_mnemonic(of.renamed.get(one.mnemonic, one.mnemonic))
+        for of in (RDNA3, RDNA4)
+        for one in isa.target(of.facts).instructions
+        if one.format in FORMATS
+    }
 
 
 def test_every_alu_opcode_without_a_value_has_its_reason():
