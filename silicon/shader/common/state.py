@@ -28,7 +28,7 @@ STEPS = 136  # instructions this wave may still issue before it must yield
 HW_ID1, HW_ID2 = 137, 138
 GROUP_X, GROUP_Y, GROUP_Z, WAVE_IN_GROUP = 139, 140, 141, 142
 LDS_BASE_LO, LDS_BASE_HI = 144, 145  # host address of the workgroup's LDS
-EXCP_USER, TRAP_CTRL = 156, 157  # HW_REG_EXCP_FLAG_USER and HW_REG_TRAP_CTRL of RDNA4
+EXCP_USER, TRAP_CTRL, SCHED_MODE = 156, 157, 158  # hardware registers of RDNA4: HW_REG_EXCP_FLAG_USER, …
 RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave sizes
 
 

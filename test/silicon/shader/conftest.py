@@ -48,8 +48,10 @@ def assemble(headers):
         key = text, wave_size, processor
         if key not in done:
             argv = [*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={processor}", "-filetype=obj", "-o", "-"]
-            if wave_size == 64:
-                argv.append("-mattr=+wavefrontsize64")
+            # Halves of registers have names in texts for gfx1201.
+            features = ["+real-true16"] * (processor == "gfx1201") + ["+wavefrontsize64"] * (wave_size == 64)
+            if features:
+                argv.append(f"-mattr={','.join(features)}")
             result = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=60, check=False)
             assert not result.returncode, result.stderr.decode()
             done[key] = text_section(result.stdout)

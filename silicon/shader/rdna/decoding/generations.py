@@ -60,6 +60,8 @@ class Generation(NamedTuple):
     splits_barriers: bool
     # The vector ALU does not wait for results of transcendental instructions.
     trails_transcendentals: bool
+    # Where a trap handler finds the trap's number, above the PC: the lowest bit, and how many.
+    trap_id: tuple[int, int]
     # The translator has rules for it. Without them the interpreter executes everything.
     is_translated: bool
 
@@ -81,7 +83,7 @@ RDNA3 = Generation(
     "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, is_translated=True,
+    trails_transcendentals=True, trap_id=(48, 8), is_translated=True,
 )  # fmt: skip
 
 RDNA4 = Generation(
@@ -109,6 +111,7 @@ RDNA4 = Generation(
     start=RDNA4_START,
     splits_barriers=True,
     trails_transcendentals=False,
+    trap_id=(60, 4),
     is_translated=False,
 )  # fmt: skip
 

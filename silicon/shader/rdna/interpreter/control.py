@@ -179,7 +179,8 @@ def _trap(step: Step) -> Exit:
 def enter_trap(step: Step, trap_id: int) -> None:
     """Save the instruction's PC and the trap's number in TTMP 0 and 1, and jump to the handler with privilege."""
     words = step.regs.words
-    saved = step.pc | trap_id << 48
+    low, bits = step.machine.generation.trap_id
+    saved = step.pc | (trap_id & (1 << bits) - 1) << low
     words[TTMP0], words[TTMP0 + 1] = saved & 0xFFFF_FFFF, saved >> 32
     words[STATUS] |= STATUS_PRIV
     step.regs.wave.pc = step.machine.dispatch.trap_base

@@ -28,6 +28,7 @@ from ringup.silicon.shader.common.state import (
     HW_ID2,
     MODE,
     SCC,
+    SCHED_MODE,
     STATUS,
     TRAP_CTRL,
     TRAPSTS,
@@ -135,6 +136,8 @@ _HARDWARE_RDNA4: Mapping[int, Callable[[Step], int]] = {
     21: _word(FLAT_SCRATCH_HI),
     23: _word(HW_ID1),
     24: _word(HW_ID2),
+    # Absent from the document. Linux' trap handler saves it: cwsr_trap_handler_gfx12.asm. Its bits have no effect here.
+    26: _word(SCHED_MODE),
     29: lambda step: _cycles(step) & 0xFFFF_FFFF,
     30: lambda step: _cycles(step) >> 32,
 }
@@ -154,6 +157,7 @@ _WRITABLE_RDNA4 = {
     19: (TRAP_CTRL, 0, 0xFFFF_FFFF),
     20: (FLAT_SCRATCH_LO, 0, 0xFFFF_FFFF),
     21: (FLAT_SCRATCH_HI, 0, 0xFFFF_FFFF),
+    26: (SCHED_MODE, 0xFFFF_FFFF, 0xFFFF_FFFF),
 }
 WRITABLE = {RDNA3.name: _WRITABLE_RDNA3, RDNA4.name: _WRITABLE_RDNA4}
 # Registers without a word of their own, which a trap handler writes through a function.

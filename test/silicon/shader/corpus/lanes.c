@@ -16,6 +16,11 @@ INLINE u32 write_lane_3(u32 value, u32 into) {
 }
 #else
 #define LANE (i % WAVE)
+#ifdef __GFX12__ /* ds_permute and ds_bpermute stay in a half of a wave64 on RDNA3, and do not on RDNA4 */
+#define IN_HALF(lane) ((LANE & 32) | (lane))
+#else
+#define IN_HALF(lane) (lane)
+#endif
 #endif
 #ifdef __AMDGCN__
 #define OTHER(device, host) (device)
@@ -81,9 +86,9 @@ KERNEL(write_lane, u32, u32, u32) {
 }
 KERNEL(bpermute, u32, u32, u32) {
   u32 from = b[i] & 31;
-  out[i] = OTHER((u32)__builtin_amdgcn_ds_bpermute(from * 4, a[i]), at_lane(a, i, (LANE & 32) | from));
+  out[i] = OTHER((u32)__builtin_amdgcn_ds_bpermute(IN_HALF(from) * 4, a[i]), at_lane(a, i, (LANE & 32) | from));
 }
-KERNEL(permute, u32, u32, u32) { out[i] = OTHER((u32)__builtin_amdgcn_ds_permute((b[i] & 31) * 4, a[i]), last_to(a, b, i)); }
+KERNEL(permute, u32, u32, u32) { out[i] = OTHER((u32)__builtin_amdgcn_ds_permute(IN_HALF(b[i] & 31) * 4, a[i]), last_to(a, b, i)); }
 KERNEL(swizzle_xor, u32, u32, u32) { out[i] = OTHER((u32)__builtin_amdgcn_ds_swizzle(a[i], 0x141f), at_lane(a, i, LANE ^ 5)); }
 KERNEL(swizzle_broadcast, u32, u32, u32) { out[i] = OTHER((u32)__builtin_amdgcn_ds_swizzle(a[i], 0x0078), at_lane(a, i, (LANE & 0x38) | 3)); }
 KERNEL(swizzle_quad, u32, u32, u32) {
@@ -162,7 +167,7 @@ KERNEL(permlane64, u32, u32, u32) { /* A wave32 does nothing, not even a move. *
 KERNEL(wave_sum, u32, u32, u32) {
   u32 x = a[i];
 #ifdef __AMDGCN__
-  for (u32 k = 1; k < 32; k *= 2) x += (u32)__builtin_amdgcn_ds_bpermute((LANE & 31 ^ k) * 4, x);
+  for (u32 k = 1; k < 32; k *= 2) x += (u32)__builtin_amdgcn_ds_bpermute(IN_HALF(LANE & 31 ^ k) * 4, x);
 #else
   x = 0;
   for (u32 k = 0; k < 32; k++) x += at_lane(a, i, (LANE & 32) | k);

@@ -121,6 +121,90 @@ def test_a_trap_handler_writes_state_and_exception_flags(rdna4, out):
     assert out[0] == 7 | 1 << 4
 
 
+def test_a_trap_enters_the_handler_with_its_number_above_the_address(rdna4, out):
+    handler = rdna4.assemble(
+        """
+        s_getreg_b32 ttmp2, hwreg(HW_REG_WAVE_SCHED_MODE, 0, 2)
+        s_lshr_b32 s8, ttmp1, 28
+        s_and_b32 ttmp1, ttmp1, 0xffff
+        s_add_co_u32 ttmp0, ttmp0, 4
+        s_rfe_b64 ttmp[0:1]
+        """,
+        processor="gfx1201",
+    )
+    rdna4.arena.place(0x60_0000, handler, executable=True)
+    program = "s_trap 5\n s_add_co_u32 s8, s8, 0x100\n" + STORE
+    rdna4.run(program, user_sgprs=(OUT, 0), trap_enabled=True, trap_base=0x60_0000)
+    assert out[0] == 0x105
+
+
+# ---- operands and modifiers
+
+RESULT = "\n v_lshlrev_b32_e32 v3, 2, v0\n global_store_b32 v3, v4, s[0:1]\n s_endpgm"
+
+
+def f16(*values):
+    return [int(one) for one in np.array(values, np.float16).view(np.uint16)]
+
+
+# v2 holds a, v3 holds b, v4 6.0 and 7.0 before.
+HALVES = [
+    ("v_add_f16_e32 v4.l, v2.h, v3.l", lambda a, b: (a[1] + b[0], 7.0)),
+    ("v_add_f16_e32 v4.h, v2.l, v3.h", lambda a, b: (6.0, a[0] + b[1])),
+    ("v_add_f16_e64 v4.h, v2.h, v3.h", lambda a, b: (6.0, a[1] + b[1])),
+    ("v_minimum_f16 v4.l, v2.h, -v3.h", lambda a, b: (min(a[1], -b[1]), 7.0)),
+    ("v_mov_b16_e32 v4.h, v3.l", lambda a, b: (6.0, b[0])),
+    ("v_fma_f16 v4.l, v2.l, v3.h, v2.h", lambda a, b: (a[0] * b[1] + a[1], 7.0)),
+    ("v_pk_maximum_f16 v4, v2, v3 op_sel:[0,1] op_sel_hi:[1,0]", lambda a, b: (max(a[0], b[1]), max(a[1], b[0]))),
+    ("v_swap_b16 v4.l, v2.h", lambda a, b: (a[1], 7.0)),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), HALVES, ids=[one for one, _ in HALVES])
+def test_halves_of_registers_are_operands(rdna4, out, text, wanted):
+    a, b = (1.5, -2.0), (0.25, 3.0)
+    words = [low | high << 16 for low, high in (f16(*a), f16(*b), f16(6.0, 7.0))]
+    setup = "\n".join(f"v_mov_b32_e32 v{2 + at}, {word:#x}" for at, word in enumerate(words))
+    rdna4.run(f"{setup}\n{text}{RESULT}", user_sgprs=(OUT, 0))
+    low, high = f16(*wanted(a, b))
+    assert out[0] == low | high << 16
+
+
+def test_scalar_results_of_transcendentals_ignore_exec(rdna4, out):
+    rdna4.run(
+        "s_mov_b32 exec_lo, 0\n s_mov_b32 s4, 2.0\n v_s_rcp_f32 s8, -s4\n v_s_sqrt_f16 s9, 4.0\n s_lshl_b32 s9, s9, 1\n"
+        "s_add_co_u32 s8, s8, s9\n s_mov_b32 exec_lo, -1\n" + STORE,
+        user_sgprs=(OUT, 0),
+    )
+    assert out[0] == 0xBF00_0000 + (0x4000 << 1)
+
+
+@pytest.mark.parametrize("denormals", [0, 15])
+def test_output_modifiers_work_in_every_denormal_mode(rdna4, out, denormals):
+    program = f"s_denorm_mode {denormals}\n v_mov_b32_e32 v2, 1.0\n v_add_f32_e64 v4, v2, v2 mul:4{RESULT}"
+    rdna4.run(program, user_sgprs=(OUT, 0))
+    assert out[0] == np.float32(8).view(np.uint32)
+
+
+def test_a_clamped_nan_is_zero(rdna4, out):
+    program = f"v_mov_b32_e32 v2, 0x7fc00000\n v_add_f32_e64 v4, v2, v2 clamp{RESULT}"
+    rdna4.run(program, user_sgprs=(OUT, 0), dx10_clamp=False)
+    assert out[0] == 0
+
+
+def test_a_permuted_instruction_takes_a_scalar_beside(rdna4, out):
+    permuted = "s_movk_i32 s4, 100\n v_add_nc_u32_e64_dpp v4, v0, s4 row_ror:1 row_mask:0xf bank_mask:0xf"
+    rdna4.run(permuted + RESULT, user_sgprs=(OUT, 0))
+    assert out[:16].tolist() == [100 + (lane - 1) % 16 for lane in range(16)]
+
+
+@pytest.mark.parametrize(("name", "row"), [("v_permlane16_var_b32", 0), ("v_permlanex16_var_b32", 16)])
+def test_each_lane_names_the_lane_that_it_reads(rdna4, out, name, row):
+    permuted = f"v_mul_u32_u24_e32 v2, 7, v0\n v_mov_b32_e32 v4, 0\n {name} v4, v0, v2"
+    rdna4.run(permuted + RESULT, user_sgprs=(OUT, 0))
+    assert out[:32].tolist() == [(lane & 16 ^ row) + 7 * lane % 16 for lane in range(32)]
+
+
 # Machine code that gfx1100 has and gfx1201 has not: s_barrier, s_waitcnt_vscnt null, s_subvector_loop_end.
 @pytest.mark.parametrize("word", [0xBFBD0000, 0xBC7C0000, 0xBBFE0000])
 def test_instructions_that_rdna4_lacks_are_illegal(rdna4, word):
