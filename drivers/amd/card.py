@@ -253,6 +253,7 @@ class Radeon:
     @property
     def aql(self) -> AqlQueue:
         """A queue for packets of HSA; it is made on first use."""
+        self._check()
         if self._aql is None or self._aql.closed:
             self._aql = self.new_aql_queue()
         return self._aql

@@ -21,7 +21,7 @@ from ringup.queues.amd.packets import Version, to_bytes
 from ringup.queues.amd.pm4_cache import NEW_CODE
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, kernel_of
-from ringup.queues.queue import Owner, Stream
+from ringup.queues.queue import MASKS, Owner, Stream
 
 PACK_HEADER = struct.Struct("<H").pack_into
 PACK_ADDRESS = struct.Struct("<Q").pack_into
@@ -68,6 +68,11 @@ class AqlCommands:
     def signal_pm4(self, gpu_va: int, value: int) -> bytes:
         """Return PM4 that stores `value` when all earlier work is visible outside the card, then interrupts."""
         return self._pm4.signal(gpu_va, value)
+
+    def sign_pm4(self, pm4: bytearray, value: int) -> None:
+        """Store another value in what `signal_pm4` returned."""
+        for place, form, shift in self._pm4.signal_places:
+            form.pack_into(pm4, place, value >> shift & MASKS[form.size])
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Return PM4 that holds the queue until the dword at `gpu_va` is at least the low half of `value`."""

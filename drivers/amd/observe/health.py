@@ -199,5 +199,5 @@ class Health:
 
 def queue_stats(queue: CardQueue) -> QueueStats:
     """Return the statistics of a queue."""
-    timeline, at = queue.timeline, queue.hardware.position()
+    timeline, at = queue.timeline, queue.position()
     return QueueStats(queue.name, timeline.last, timeline.completed, at.mapped, at.rptr_bytes, at.wptr_bytes)

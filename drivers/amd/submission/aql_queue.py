@@ -107,6 +107,8 @@ class AqlQueue(CardQueue):
 
     def _set_streams(self, streams: AqlStreams) -> None:
         self._streams, self._scratch_bytes = streams, 0
+        # what the last packet of each submission runs, but for the value
+        self._release = bytearray(streams.commands.signal_pm4(self.timeline.gpu_va, 0))
 
     def stream(self) -> AqlStream:
         """Return an empty stream."""
@@ -171,7 +173,7 @@ class AqlQueue(CardQueue):
         waits = super()._prefix(more)
         return self._streams.commands.run(self._place(waits), len(waits)) if waits else b""
 
-    def _place(self, pm4: bytes, timeout_s: float = TIMEOUT_S) -> int:
+    def _place(self, pm4: bytes | bytearray, timeout_s: float = TIMEOUT_S) -> int:
         """Store PM4 for the submission that is being made; return its address."""
         arena = self._indirect
         at = arena.take(len(pm4), timeout_s)
@@ -179,10 +181,9 @@ class AqlQueue(CardQueue):
         return arena.gpu_va + at
 
     def _sign(self, value: int) -> None:
-        timeline = self.timeline
-        PACK_ADDRESS(
-            self._signal, aql.IB_ADDRESS_BYTE, self._place(self._streams.commands.signal_pm4(timeline.gpu_va, value))
-        )
+        release = self._release
+        self._streams.commands.sign_pm4(release, value)
+        PACK_ADDRESS(self._signal, aql.IB_ADDRESS_BYTE, self._place(release))
 
     def _push(
         self,

@@ -61,7 +61,8 @@ class Signal:
         return self.gpu_va + VALUE_BYTE
 
     def check(self) -> None:
-        """Raise a `ValueError` if its memory was given back."""
+        """Raise a `ValueError` if its memory was given back, or if another thread than the card's owner calls."""
+        self._pages.admit()
         if not self._gone and self._page.buffer.freed:
             self._gone = "its card was closed, or lost its memory"
         if self._gone:
@@ -124,6 +125,7 @@ class Signal:
 
     def free(self) -> None:
         """Give the memory back; twice is harmless."""
+        self._pages.admit()
         if not self._gone:
             self._gone = "it was freed"
             self._page.taken.pop(self._slot, None)
@@ -175,6 +177,10 @@ class HsaSignals:
         page.access.write(slot * SIGNAL_BYTES, signal_object(value, mailbox, slot if mailbox else 0))
         self.flush(where)
         return signal
+
+    def admit(self) -> None:
+        """Raise a `ValueError` if another thread than the card's owner calls."""
+        self._spaces.user.admit()
 
     def _new_page(self, where: Where) -> _Page:
         user = self._spaces.user

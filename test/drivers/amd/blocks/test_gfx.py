@@ -4,7 +4,9 @@ queue.
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -253,6 +255,17 @@ def test_the_descriptor_in_memory_is_what_the_queue_was_loaded_with(queue):
     assert bytes(queue.card.vram(number, len(image))) == image
     with selected(queue.card.gc, Place(0, 0)):
         assert queue.card.gc.read(CP_HQD_ACTIVE).active
+
+
+@pytest.mark.parametrize("version", [(11, 0, 0), (12, 0, 1)])
+def test_the_descriptor_of_an_hsa_queue_has_the_words_of_the_kernel_driver(navi31, version):
+    # what amdgpu 6.12 stores for an AQL queue with a ring of 64 KiB: kfd_mqd_manager_v11.c, init_mqd and update_mqd
+    spec = replace(Queue(navi31).spec, ring_dwords=16384, aql=True)
+    words = struct.unpack("<1024I", compute_mqd(version, spec).ljust(4096, b"\0"))
+    assert words[145] == 0x1808_450D  # CP_HQD_PQ_CONTROL
+    assert words[181] == 1  # CP_HQD_AQL_CONTROL
+    assert words[143] == spec.doorbell_index << 2 | 2  # CP_HQD_PQ_DOORBELL_CONTROL with doorbell_bif_drop
+    assert not struct.unpack("<1024I", compute_mqd(version, replace(spec, aql=False)).ljust(4096, b"\0"))[181]
 
 
 def test_impossible_queues_are_refused(navi31):

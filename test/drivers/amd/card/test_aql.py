@@ -425,6 +425,20 @@ def test_a_signal_freed_before_the_submission_is_refused_and_nothing_is_submitte
         kept.free()
 
 
+def test_signals_and_queues_of_a_closed_card_are_refused():
+    card = ringup.open("virtual:navi31", kind=ringup.Radeon)
+    signal, queue = card.signal(1, name="old"), card.aql
+    stream = queue.stream()
+    card.close()
+    for call in (signal.wait, lambda: signal.gpu_va, lambda: setattr(signal, "value", 0)):
+        with pytest.raises(ValueError, match="<signal old> is gone: its card was closed, or lost its memory"):
+            call()
+    for call in (lambda: queue.submit(stream), queue.stream, lambda: card.aql, card.new_aql_queue, card.signal):
+        with pytest.raises(ValueError, match="was closed"):
+            call()
+    signal.free()
+
+
 def test_kernels_of_another_card_or_target_are_refused(opencl):
     with (
         ringup.open("virtual:navi31", kind=ringup.Radeon) as card,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ringup
+from ringup.queues.amd.aql import Order
 from ringup.silicon import card as virtual
 from ringup.silicon.amd.gc.cp import pm4_sync
 from ringup.silicon.amd.sdma import packets as sdma_packets
@@ -36,13 +37,14 @@ def run(card, program, out, source):
     return card.compute.submit(stream)
 
 
-def compute(card, program, out, source, data):
+def compute(card, program, out, source, data, queue=None):
     """Upload, launch, download."""
+    queue = queue or card.compute
     done = card.copy.upload(source, data.tobytes())
-    stream = card.compute.stream()
+    stream = queue.stream()
     stream.wait_for(done)
     stream.dispatch(program["plus_one"], 1, 64, [out, source])
-    card.copy.wait_for(card.compute.submit(stream))
+    card.copy.wait_for(queue.submit(stream))
     return np.frombuffer(card.copy.download(out)[:256], np.uint32)
 
 
@@ -69,28 +71,72 @@ def mutate(patch, *, acquire=None, release=None):
     patch.setattr(pm4_sync, "_release", pm4_sync._release.__wrapped__)
 
 
-def test_copies_and_kernels_in_turn_are_right_and_nothing_is_stale(up):
+@pytest.mark.parametrize("kind", ["compute", "aql"])
+def test_copies_and_kernels_in_turn_are_right_and_nothing_is_stale(up, kind):
     radeon, card, program = up
+    queue = getattr(card, kind)
     with card.alloc(4096) as source, card.alloc(4096) as out:
         for data in (FIRST, SECOND, FIRST * 3):
-            assert compute(card, program, out, source, data).tolist() == wanted(data).tolist()
+            assert compute(card, program, out, source, data, queue).tolist() == wanted(data).tolist()
     assert stale(radeon) == []
 
 
-def test_dependent_dispatches_of_two_queues_are_right(up):
+@pytest.mark.parametrize("kind", ["compute", "aql"])
+def test_dependent_dispatches_of_two_queues_are_right(up, kind):
     radeon, card, program = up
+    queue = getattr(card, kind)
     with card.alloc(4096) as source, card.alloc(4096) as middle, card.alloc(4096) as out:
         for data in (FIRST, SECOND):
             done = card.copy.upload(source, data.tobytes())
-            stream = card.compute.stream()
+            stream = queue.stream()
             stream.wait_for(done)
             stream.dispatch(program["plus_one"], 1, 64, [middle, source])
             stream.barrier()
             stream.dispatch(program["plus_one"], 1, 64, [out, middle])
-            card.copy.wait_for(card.compute.submit(stream))
+            card.copy.wait_for(queue.submit(stream))
             found = np.frombuffer(card.copy.download(out)[:256], np.uint32)
             assert found.tolist() == wanted(wanted(data)).tolist()
     assert stale(radeon) == []
+
+
+def test_kernels_behind_signals_of_another_queue_see_what_it_stored(up):
+    radeon, card, program = up
+    first, second = card.aql, card.new_aql_queue()
+    with card.alloc(4096) as source, card.alloc(4096) as middle, card.alloc(4096) as out:
+        for data in (FIRST, SECOND):
+            ready, done = card.signal(1), card.signal(1)
+            waiting = second.stream()
+            waiting.barrier_and(ready)
+            waiting.dispatch(program["plus_one"], 1, 64, [out, middle], completion=done)
+            second.submit(waiting)
+            stream = first.stream()
+            stream.wait_for(card.copy.upload(source, data.tobytes()))
+            stream.dispatch(program["plus_one"], 1, 64, [middle, source], completion=ready)
+            first.submit(stream)
+            done.wait()
+            at = radeon.gfxhub.piece(8, out.gpu_va, False).address
+            assert struct.unpack("<64I", radeon.vram.read(at, 256)) == tuple(wanted(wanted(data)))
+    assert stale(radeon) == []
+
+
+def test_a_dispatch_of_an_hsa_queue_without_an_acquire_reads_what_its_caches_had(up):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out, card.alloc(4096) as other:
+        card.copy.upload(source, FIRST.tobytes()).wait()
+        stream = card.aql.stream()
+        stream.dispatch(program["plus_one"], 1, 64, [out, source])
+        stream.store(source.gpu_va, 500)
+        at = stream.dispatch(program["plus_one"], 1, 64, [other, source], order=Order(barrier=True))
+        assert at > 0
+        card.copy.wait_for(card.aql.submit(stream))
+        late = np.frombuffer(card.copy.download(other)[:256], np.uint32)
+        stream = card.aql.stream()
+        stream.dispatch(program["plus_one"], 1, 64, [other, source])
+        card.copy.wait_for(card.aql.submit(stream))
+        right = np.frombuffer(card.copy.download(other)[:256], np.uint32)
+    assert late.tolist() == wanted(FIRST).tolist()
+    assert right[1:].tolist() == (FIRST[1:] + 501).tolist()
+    assert stale(radeon)
 
 
 @pytest.mark.parametrize("less", [{"scalar": False}, {"gl0": False}, {"gl1": False}])
@@ -132,17 +178,19 @@ def test_results_are_the_hosts_after_the_release_and_not_without(up, monkeypatch
         assert struct.unpack("<64I", radeon.vram.read(at, 256)) == tuple(wanted(SECOND))
 
 
-def test_code_that_was_overwritten_runs_as_it_was_without_its_invalidation(up, monkeypatch, opencl):
+@pytest.mark.parametrize("kind", ["compute", "aql"])
+def test_code_that_was_overwritten_runs_as_it_was_without_its_invalidation(up, monkeypatch, opencl, kind):
     """The copy engine writes another kernel over one that has run."""
     radeon, card, program = up
+    queue = getattr(card, kind)
     other = card.load(opencl(SOURCE.replace("+ 1;", "+ 2;"), "gfx1100"))
     mutate(monkeypatch, acquire={"instructions": False})
     with card.alloc(4096) as source, card.alloc(4096) as out:
-        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        assert compute(card, program, out, source, FIRST, queue).tolist() == wanted(FIRST).tolist()
         kernels = [one["plus_one"] for one in (program, other)]
         old, new = (radeon.gfxhub.piece(8, one.entry_va, False).address for one in kernels)
         radeon.board.caches.write(old, radeon.vram.read(new, 256), "SDMA0")
-        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        assert compute(card, program, out, source, FIRST, queue).tolist() == wanted(FIRST).tolist()
         assert any("from I$;" in text for text in stale(radeon))
         monkeypatch.undo()
-        assert compute(card, program, out, source, FIRST).tolist() == (wanted(FIRST) + 1).tolist()
+        assert compute(card, program, out, source, FIRST, queue).tolist() == (wanted(FIRST) + 1).tolist()

@@ -59,7 +59,7 @@ class Mix:
 
     def __init__(self, card, code, rng):
         self.card, self.rng, self.program = card, rng, card.load(code)
-        self.computes = [card.compute, card.new_compute_queue()]
+        self.computes = [card.compute, card.new_compute_queue(), card.aql, card.new_aql_queue()]
         self.copies = list(card.copies)
         self.buffers = [card.alloc(4 * WORDS, ("vram", "host")[n % 2], name=f"mix {n}") for n in range(BUFFERS)]
         self.twins = [np.zeros(WORDS, np.uint32) for _ in self.buffers]

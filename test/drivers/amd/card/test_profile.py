@@ -41,3 +41,22 @@ def test_every_dispatch_and_copy_has_a_span_on_the_clock_of_the_host(tmp_path, c
         stream = card.compute.stream()
         assert stream.around is None, "a profile that has ended stamps nothing"
     assert radeon.violations == []
+
+
+def test_dispatches_of_an_hsa_queue_have_spans_that_lie_around_the_times_of_their_signals():
+    with ringup.open("virtual:navi31", kind=ringup.Radeon) as card:
+        program = card.load(compile_for(card.info.target))
+        out, queue = card.alloc(1 << 16), card.aql
+        signals = [card.signal(1) for _ in range(3)]
+        with card.profile() as profile:
+            stream = queue.stream()
+            for signal in signals:
+                stream.dispatch(program, 64, BLOCK, [out, 256, 50, -2.2, -1.5, 0.01], completion=signal)
+            queue.submit(stream)
+        spans = profile.spans()
+        assert [(span.name, span.track) for span in spans] == [("mandelbrot", queue.name)] * 3
+        for span, signal in zip(spans, signals, strict=True):
+            assert span.begin_ticks <= signal.start_ticks < signal.end_ticks <= span.end_ticks
+            assert signal.duration_us <= profile.duration_us(span)
+        assert card.mistakes == []
+        assert {one.name: (one.submitted, one.completed) for one in card.stats().queues}[queue.name] == (1, 1)

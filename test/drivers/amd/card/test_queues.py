@@ -280,13 +280,20 @@ def entries(card):
     buffer, compute = card.alloc(4096), card.compute
     kept, queue = compute.keep(compute.stream()), card.new_compute_queue()
     point = compute.submit(compute.stream())
-    pages = mmap.mmap(-1, 4096)
+    pages, signal = mmap.mmap(-1, 4096), card.signal(0)
     return {
         "alloc": lambda: card.alloc(4096),
         "pin": lambda: card.pin(memoryview(pages)),
         "load": lambda: card.load(b""),
         "new_compute_queue": card.new_compute_queue,
         "new_copy_queue": card.new_copy_queue,
+        "new_aql_queue": card.new_aql_queue,
+        "aql": lambda: card.aql,
+        "signal": card.signal,
+        "signal value": lambda: signal.value,
+        "signal set": lambda: setattr(signal, "value", 1),
+        "signal wait": signal.wait,
+        "signal free": signal.free,
         "copies": lambda: card.copies,
         "stats": card.stats,
         "limits": lambda: card.limits,
