@@ -14,13 +14,13 @@ ENGINE = Interpreter()
 
 
 class Cores:
-    """Evaluates on gfx1100 cores in strict mode. `tuning` chooses shapes; `graph` is the last compiled one."""
+    """Evaluates on cores in strict mode, gfx1100 by default. `tuning` chooses shapes; `graph` is the last graph."""
 
     def __init__(self, tuning=None, engine=ENGINE):
         self.tuning, self.engine, self.graph = tuning, engine, None
 
     def evaluate(self, nodes, sizes):
-        graph = self.graph = compile_graph(nodes, tuning=self.tuning)
+        graph = self.graph = compile_graph(nodes, self.engine.target, tuning=self.tuning)
         buffers = [self._data(node, sizes) for node in of_graph(nodes)[1]]
         outputs = [np.full(self._bytes(one, sizes), 0xA5, np.uint8) for one in graph.outputs]
         arena = np.full(max(graph.arena_bytes, 1), 0x5A, np.uint8)

@@ -5,6 +5,11 @@
 #ifdef __AMDGCN__
 #define WAVE __AMDGCN_WAVEFRONT_SIZE
 #define LANE __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0))
+#ifdef __GFX12__ /* ds_permute and ds_bpermute stay in a half of a wave64 on RDNA3, and do not on RDNA4 */
+#define IN_HALF(lane) ((LANE & 32) | (lane))
+#else
+#define IN_HALF(lane) (lane)
+#endif
 #if WAVE == 32
 #define BALLOT(p) ((u64)__builtin_amdgcn_ballot_w32(p))
 #else
@@ -16,11 +21,6 @@ INLINE u32 write_lane_3(u32 value, u32 into) {
 }
 #else
 #define LANE (i % WAVE)
-#ifdef __GFX12__ /* ds_permute and ds_bpermute stay in a half of a wave64 on RDNA3, and do not on RDNA4 */
-#define IN_HALF(lane) ((LANE & 32) | (lane))
-#else
-#define IN_HALF(lane) (lane)
-#endif
 #endif
 #ifdef __AMDGCN__
 #define OTHER(device, host) (device)
