@@ -115,7 +115,7 @@ class VirtualRadeon:
         wgp_count = self.chip.gc.core.compute_units // 2
         self._caches = caches
         on_disk = None if code_folder is None else CodeCache(code_folder)
-        translator = Translator(wgp_count=wgp_count, beside=beside, on_disk=on_disk)
+        translator = Translator(wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=self.chip.gc.core.target)
         self._wire_blocks(engine or translator, strict=strict)
         self._wire_apertures()
         # whether the machine that the slot belongs to passes the card's requests up to host memory
@@ -182,6 +182,7 @@ class VirtualRadeon:
                 self.mmhub,
                 [self.smu, self.gc, *self.sdma],
                 tmr_bytes=chip.tmr_bytes,
+                boot_tmr=chip.boot_tmr,
                 on_autoload=self.gc.autoload,
                 on_mode1_reset=self.mode1_reset,
                 waiting=lambda: self.hdp.holds,

@@ -107,6 +107,8 @@ class ChipRow:
     mall_bytes_per_umc: int
     # size that the security processor's firmware requests for its own memory region
     tmr_bytes: int
+    # the board's boot has made that region: amdgpu_psp.c, psp_early_init (boot_time_tmr)
+    boot_tmr: bool
     # hw id, block whose registers it shares, version
     external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]
     # segments whose bases the database lacks
@@ -254,6 +256,7 @@ NAVI31 = ChipRow(
     mall_bytes_per_umc=16 << 20,
     # the real firmware computes no more than this from its table of contents: drivers assert it
     tmr_bytes=0x130_0000,
+    boot_tmr=False,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
     # GUESS: the driver reads segment 4 of the data fabric, whose base no public table has; any unused base works
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
@@ -328,6 +331,7 @@ NAVI48 = replace(
     ),
     power=tables.NAVI48,
     bus=NBIF_6_3,
+    boot_tmr=True,
     external_ips=(("SDMA0_HWID", "gc", (7, 0, 1)), ("SDMA1_HWID", "gc", (7, 0, 1)), ("MP1_HWID", "mp", (14, 0, 3))),
     extra_bases={},
     controllers=((8, 14, 0), (0x14000, 0x54000, 0x94000, 0xD4000)),

@@ -2,17 +2,19 @@
 slices.
 
 One instruction of one wave takes 1 ns of virtual time. That lets the rest of the card run meanwhile; it is no estimate
-of performance. Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules),
-Mesa radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+of performance. Source: gc_11_0_0 and gc_12_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor"
+(granules), Mesa radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
+from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink
 from ringup.silicon.amd.gc.grbm import PRESENT_LIMIT, Grbm, Slot
 from ringup.silicon.amd.memory.caches import CachedMemory
@@ -44,7 +46,7 @@ START_US = 1.0  # from the packet to the first instruction
 USER_DATA = 16  # COMPUTE_USER_DATA_*
 LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
 LDS_LIMIT_BYTES = 64 * 1024
-SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, GFX11
+SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, since GFX11
 VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
 VGPR_LIMIT = 256
 GROUP_LIMIT = 1024
@@ -58,6 +60,26 @@ ERROR_TYPES = {"illegal": 1, "memory": 2}
 MSG_INTERRUPT = 1
 RTN_GET_DOORBELL, RTN_GET_TMA, RTN_GET_REALTIME, RTN_GET_TBA = 0x80, 0x82, 0x83, 0x85
 STATUS_PRIV = 1 << 5
+
+
+class Words(NamedTuple):
+    """The layouts of the registers of a dispatch on one graphics core."""
+
+    initiator: Any
+    threads: Any
+    rsrc1: Any
+    rsrc2: Any
+    scratch: Any
+
+
+@cache
+def words_of(version: tuple[int, int, int]) -> Words:
+    """Return the layouts of a version."""
+    layouts = (
+        gc_compute.COMPUTE_DISPATCH_INITIATOR, gc_compute.COMPUTE_NUM_THREAD_X, gc_compute.COMPUTE_PGM_RSRC1,
+        gc_compute.COMPUTE_PGM_RSRC2, gc_compute.COMPUTE_TMPRING_SIZE,
+    )  # fmt: skip
+    return Words(*(layout.at(version) for layout in layouts))
 
 
 class BadDispatch(Exception):
@@ -111,7 +133,8 @@ class Snapshot:
 class Reader:
     """Reads the registers that a dispatch of one slot and VMID uses."""
 
-    def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
+    def __init__(self, cells: Cells, slot: Slot, vmid: int, version: tuple[int, int, int]) -> None:
+        self._version = version
         self._words = [
             *(cells.reader(name, slot) for name in PER_QUEUE),
             *(cells.reader(name, vmid) for name in PER_VMID),
@@ -121,7 +144,8 @@ class Reader:
     def describe(self, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
         """Return the dispatch that the registers and a packet ask for; raise `BadDispatch` if no core can start it."""
         words = tuple([read() for read in self._words])
-        found = _described(words, order.dimensions, order.initiator, order.vmid, shader_engines, simd_vgprs)
+        shape = shader_engines, simd_vgprs, self._version
+        found = _described(words, order.dimensions, order.initiator, order.vmid, *shape)
         user_data = tuple([read() for read in self._user_data[: len(found.user_sgprs)]])
         return found._replace(user_sgprs=user_data)
 
@@ -134,21 +158,22 @@ def _described(
     vmid: int,
     shader_engines: int,
     simd_vgprs: int,
+    version: tuple[int, int, int],
 ) -> Dispatch:
     order = Order(Slot(0, 0, 0), vmid, dimensions, initiator, 0)
-    return describe(Snapshot(words), order, shader_engines, simd_vgprs)
+    return describe(Snapshot(words), order, shader_engines, simd_vgprs, words_of(version))
 
 
 def _axes(
-    registers: Snapshot, order: Order
+    registers: Snapshot, order: Order, layouts: Words
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return group size, partial size, first group and number of groups along x, y, z.
 
     Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count
     work-items.
     """
-    initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator)
-    words = [gc_compute.COMPUTE_NUM_THREAD_X(registers[f"COMPUTE_NUM_THREAD_{axis}"]) for axis in "XYZ"]
+    initiator = layouts.initiator(order.initiator)
+    words = [layouts.threads(registers[f"COMPUTE_NUM_THREAD_{axis}"]) for axis in "XYZ"]
     size = tuple(word.num_thread_full for word in words)
     if 0 in size:
         raise BadDispatch(f"groups of {size} work-items")
@@ -163,15 +188,15 @@ def _axes(
     return size, partial, start, tuple(max(0, last - first) for last, first in zip(end, start, strict=True))
 
 
-def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
+def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs: int, layouts: Words) -> Dispatch:
     """Turn registers into a dispatch; raise `BadDispatch` if no core can start it."""
-    rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
-    rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
-    ring = gc_compute.COMPUTE_TMPRING_SIZE(registers["COMPUTE_TMPRING_SIZE"])
+    rsrc1 = layouts.rsrc1(registers["COMPUTE_PGM_RSRC1"])
+    rsrc2 = layouts.rsrc2(registers["COMPUTE_PGM_RSRC2"])
+    ring = layouts.scratch(registers["COMPUTE_TMPRING_SIZE"])
     bases = gc.SH_MEM_BASES(registers.per_vmid("SH_MEM_BASES"))
     config = gc.SH_MEM_CONFIG(registers.per_vmid("SH_MEM_CONFIG"))
-    size, partial, start, count = _axes(registers, order)
-    wave_size = 32 if gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).cs_w32_en else 64
+    size, partial, start, count = _axes(registers, order, layouts)
+    wave_size = 32 if layouts.initiator(order.initiator).cs_w32_en else 64
     vgprs = (rsrc1.vgprs + 1) * VGPR_GRANULE[wave_size]
     lds = rsrc2.lds_size * LDS_GRANULE_BYTES
     checks = (
@@ -194,6 +219,10 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
             raise BadDispatch(text)
     tba = registers.per_vmid("SQ_SHADER_TBA_LO") | registers.per_vmid("SQ_SHADER_TBA_HI") << 32
     trap_high = gc_sq.SQ_SHADER_TBA_HI(registers.per_vmid("SQ_SHADER_TBA_HI"))
+    # GFX12 has neither these modes nor the bit: programs trap where the VMID has a handler
+    has_modes = "dx10_clamp" in rsrc1.FIELDS
+    if not has_modes and rsrc2.dynamic_vgpr:
+        raise Unmodelled("a dispatch whose waves change their number of VGPRs (COMPUTE_PGM_RSRC2.dynamic_vgpr)")
     dispatch = Dispatch(
         pc=registers.pair("COMPUTE_PGM") << 8 & (1 << 48) - 1,
         wave_size=wave_size,
@@ -211,10 +240,10 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
         scratch_wave_bytes=ring.wavesize * SCRATCH_GRANULE_BYTES if rsrc2.scratch_en else 0,
         scratch_waves=ring.waves * shader_engines if rsrc2.scratch_en else 0,
         float_mode=rsrc1.float_mode,
-        dx10_clamp=bool(rsrc1.dx10_clamp),
-        ieee_mode=bool(rsrc1.ieee_mode),
+        dx10_clamp=has_modes and bool(rsrc1.dx10_clamp),
+        ieee_mode=has_modes and bool(rsrc1.ieee_mode),
         privileged=bool(rsrc1.priv),
-        trap_enabled=bool(rsrc2.trap_present),
+        trap_enabled=bool(rsrc2.trap_present if has_modes else trap_high.trap_en),
         exceptions=rsrc2.excp_en,
         trap_base=(tba & (1 << 40) - 1) << 8 if trap_high.trap_en else 0,
         vmid=order.vmid,
@@ -390,6 +419,7 @@ class Dispatcher:
         self.board, self.hub, self.interrupts, self.engine, self.strict = board, hub, interrupts, engine, strict
         self.cells, self.ticks = grbm.cells, grbm.ticks
         self.shader_engines, self.simd_vgprs = grbm.row.shader_engines, grbm.row.simd_vgprs
+        self.target, self._version = grbm.row.target, grbm.row.version
         self.busy_ns = 0
         self._readers: dict[tuple[Slot, int], Reader] = {}
 
@@ -398,12 +428,14 @@ class Dispatcher:
         key = order.slot, order.vmid
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[key] = Reader(self.cells, *key)
+            reader = self._readers[key] = Reader(self.cells, *key, self._version)
         return reader.describe(order, self.shader_engines, self.simd_vgprs)
 
     def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
         """Start a grid; return None if the initiator does not enable compute, which metal ignores."""
-        if not gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).compute_shader_en:
+        if self.target not in self.engine.runs:
+            raise Unmodelled(f"{self.target}'s programs on an engine for {', '.join(self.engine.runs)}")
+        if not words_of(self._version).initiator(order.initiator).compute_shader_en:
             self.board.log.note(
                 "spi",
                 "violation",

@@ -76,10 +76,11 @@ NAVI31 = GcRow((11, 0, 0), "gfx1100", 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
 # have 16 channels and 12 packers, and 8 and 8:
 NAVI32 = GcRow((11, 0, 3), "gfx1101", 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
 NAVI33 = GcRow((11, 0, 2), "gfx1102", 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
-# Source: gfx_v12_0.c, gfx_v12_0_sw_init (pipes and queues); versions as in Debian's gc_12_0_0_uni_mes.bin. GUESS: the
-# address configurations, for 16 channels and 16 packers, and for 8 and 8
+# Source: gfx_v12_0.c, sw_init (pipes and queues; 8 of graphics since "Set the actual number of queues per pipe for
+# ME0"); versions as in Debian's gc_12_0_0_uni_mes.bin. GUESS: the address configurations, for 16 channels and 16
+# packers, and for 8 and 8
 NAVI48 = GcRow(
-    (12, 0, 1), "gfx1201", 4, 2, 4, 0x444, mec_pipes=2, queues_per_pipe=4, gfx_pipes=1, gfx_queues_per_pipe=1,
+    (12, 0, 1), "gfx1201", 4, 2, 4, 0x444, mec_pipes=2, queues_per_pipe=4, gfx_pipes=1, gfx_queues_per_pipe=8,
     mes_versions=(0x0101_4076, 0x0101_4076), generation=RDNA4,
 )  # fmt: skip
 NAVI44 = replace(NAVI48, version=(12, 0, 0), target="gfx1200", shader_engines=2, gb_addr_config=0x343)

@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from ringup.autogen.amd import psp
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.amd.gc.generation import RDNA3
+from ringup.silicon.amd.psp.images import kind_of
+from ringup.silicon.amd.psp.parts import UNIFIED_MES
 from ringup.silicon.common.cells import Cells
 
 # from the command to BOOTLOAD_COMPLETE; UNKNOWN: metal's time. Some drivers wait 100 ms, one does not wait at all
 AUTOLOAD_US = 50
 SAFE_MODE_US = 10
+KIQ_CODE = (psp.GFX_FW_TYPE_CP_MES_KIQ, psp.GFX_FW_TYPE_RS64_KIQ)
 # Firmware that an engine needs to run: one type of each row. Pipes have their own stacks.
 NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
     # not needed to boot: a driver that omits them works on metal; power gating loses registers without them
@@ -26,7 +29,7 @@ NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
         (psp.GFX_FW_TYPE_CP_MES, psp.GFX_FW_TYPE_RS64_MES), (psp.GFX_FW_TYPE_MES_STACK, psp.GFX_FW_TYPE_RS64_MES_STACK),
     ),
     "kiq": (
-        (psp.GFX_FW_TYPE_CP_MES_KIQ, psp.GFX_FW_TYPE_RS64_KIQ), (psp.GFX_FW_TYPE_MES_KIQ_STACK, psp.GFX_FW_TYPE_RS64_KIQ_STACK),
+        KIQ_CODE, (psp.GFX_FW_TYPE_MES_KIQ_STACK, psp.GFX_FW_TYPE_RS64_KIQ_STACK),
     ),
 } | {
     f"gfx pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_PFP_P0_STACK + pipe,), (psp.GFX_FW_TYPE_RS64_ME_P0_STACK + pipe,))
@@ -45,6 +48,8 @@ class Rlc:
         self.board, self.cells = board, cells
         self._needed = NEEDED | {"rlc": tuple((kind,) for kind in boot)}
         self._loaded: set[int] = set()
+        # whether the KIQ's pipe runs the scheduler's firmware too, and not the KIQ's own
+        self.unified_mes = False
         # results of `missing`, until something changes
         self._missing: dict[tuple[str, int | None], str] = {}
         self._booted = False
@@ -56,11 +61,13 @@ class Rlc:
         """Forget the firmware. GRBM resets the registers."""
         self._loaded.clear()
         self._missing.clear()
-        self._booted = False
+        self._booted = self.unified_mes = False
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Record an image that the PSP has accepted; it runs after the next autoload."""
         self._loaded.add(fw_type)
+        if fw_type in KIQ_CODE:
+            self.unified_mes = kind_of(image) == UNIFIED_MES
         self._missing.clear()
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:

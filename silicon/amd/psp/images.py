@@ -86,6 +86,11 @@ def _word(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
+def kind_of(data: bytes) -> int:
+    """Return the kind that an image's header states; 0 if it has none."""
+    return _word(data, KIND_AT) & 0xFFFF
+
+
 def not_arrived(bad: BadImage, waiting_bytes: int) -> str:
     """Return the addition to a refusal text if some of the host's writes have not reached memory."""
     suspect = bad.status in (Status.NO_DATA, Status.BAD_FORMAT, Status.SECURITY, Status.BAD_PARAMETERS)
@@ -107,7 +112,7 @@ def check(data: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> Imag
     if not data.strip(b"\0"):
         raise BadImage(Status.NO_DATA, f"{len(data):#x} zero bytes: nothing has arrived")
     image = _framed(data, part)
-    kind = _word(image, KIND_AT) & 0xFFFF
+    kind = kind_of(image)
     if kind not in (part.kind, *part.or_kinds):
         other = psp_parts.NAMES.get(kind, f"kind {kind:#x}")
         raise BadImage(Status.BAD_PARAMETERS, f"an image of {other} where {part.name} is expected")

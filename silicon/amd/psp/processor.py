@@ -112,6 +112,7 @@ class Psp:
         on_autoload: Callable[[dict[int, bytes]], None],
         on_mode1_reset: Callable[[], None],
         waiting: Callable[[], int] = lambda: 0,
+        boot_tmr: bool = False,
     ) -> None:
         """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts."""
         self.board, self.cells, self._hub = board, cells, hub
@@ -127,7 +128,7 @@ class Psp:
         # of the secure OS, from its image
         self._version = 0
         board.faults.know(*FAULTS)
-        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting)
+        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting, boot_tmr=boot_tmr)
         cells.on_write(self._name(35), self._boot_command)
         cells.on_write(self._name(64), self._control)
         cells.on_write(self._name(67), self._write_pointer)

@@ -58,8 +58,11 @@ class Ring:
         tmr_bytes: int,
         on_autoload: Callable[[dict[int, bytes]], None],
         waiting: Callable[[], int],
+        *,
+        boot_tmr: bool = False,
     ) -> None:
-        self.board, self._hub, self.targets, self.tmr_bytes = board, hub, targets, tmr_bytes
+        """`boot_tmr`: the board's own boot made the region, and no host provides one."""
+        self.board, self._hub, self.targets, self.tmr_bytes, self.boot_tmr = board, hub, targets, tmr_bytes, boot_tmr
         self._on_autoload, self._waiting = on_autoload, waiting
         self.generation = 0
         self._forget()
@@ -190,11 +193,15 @@ class Ring:
         self.toc_seen = True
         response.tmr_size = self.tmr_bytes
 
+    @property
+    def _has_tmr(self) -> bool:
+        return self.boot_tmr or self.tmr is not None
+
     def setup_tmr(self, command: Any, response: Any) -> None:
         """Take memory that the host provides for firmware."""
         setup = command.cmd_setup_tmr
         base, size = _join(setup.buf_phy_addr_lo, setup.buf_phy_addr_hi), setup.buf_size
-        if self.tmr is not None:
+        if self._has_tmr:
             raise Refused(BAD_STATE, "there is a TMR already")
         if base % TMR_ALIGNMENT:
             raise Refused(BAD_PARAMETERS, f"a TMR at {base:#x}, not a multiple of {TMR_ALIGNMENT:#x}")
@@ -205,8 +212,8 @@ class Ring:
         self.tmr = (base, size)
 
     def destroy_tmr(self, command: Any, response: Any) -> None:
-        """Give the memory back."""
-        if self.tmr is None:
+        """Give the memory back. UNKNOWN: what that does to a region of the boot, for which amdgpu sends it too."""
+        if not self._has_tmr:
             raise Refused(BAD_STATE, "there is no TMR")
         self.tmr = None
 
@@ -217,7 +224,7 @@ class Ring:
         part = parts.FIRMWARE.get(kind)
         if part is None:
             raise Refused(gfx.TEE_ERROR_NOT_SUPPORTED, f"no image of firmware type {kind} is published for this card")
-        if self.tmr is None and kind not in BEFORE_TMR:
+        if not self._has_tmr and kind not in BEFORE_TMR:
             raise Refused(BAD_STATE, f"{part.name} before the TMR is set up")
         image = self._image(_join(load.fw_phy_addr_lo, load.fw_phy_addr_hi), load.fw_size, part)
         if kind in self.images:

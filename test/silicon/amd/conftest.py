@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from ringup.silicon import card
-from ringup.silicon.amd.board.chips import CHIPS, UNLISTED
+from ringup.silicon.amd.board.chips import CHIPS, UNLISTED, find
 from ringup.silicon.amd.board.core import GraphicsCore
 from ringup.silicon.amd.common.parts import Board, VmFault
 from ringup.silicon.common.cells import Cells, RegisterSpace
@@ -39,7 +39,10 @@ def navi31():
 
 # The values of psp_gfx_if.h in a driver's order: PFP, ME, MEC and their stacks; MES and its stack; KIQ and its stack;
 # IMU; RLC's lists and codes.
-FIRMWARE = (87, 88, 89, *range(90, 98), 33, 34, 0x51, 0x52, 68, 69, 20, 21, 26, 48, 25, 7, 8)
+KIQ = 0x51
+FIRMWARE = (87, 88, 89, *range(90, 98), 33, 34, KIQ, 0x52, 68, 69, 20, 21, 26, 48, 25, 7, 8)
+# The kind of the scheduler's image, at 0x58, which the KIQ of GC 12 gets too: gc_12_0_1_uni_mes.bin.
+UNIFIED = bytes(0x58) + b"\x07\x20" + bytes(6)
 
 
 class FlatHub:
@@ -102,11 +105,13 @@ class GraphicsRig:
         self.board = Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
         self.clock, self.hub, self.ih = clock, FlatHub(), Interrupted()
         self.cells, self.osssys = Cells(chip, "gc"), Cells(chip, "osssys")
-        for cells in (self.cells, self.osssys, Cells(chip, "nbio")):
+        row = find(chip)
+        for cells in (self.cells, self.osssys, Cells(chip, row.bus.block)):
             self.board.space.attach(cells)
         self.sdma = Recorder()
-        row = CHIPS[chip].gc.core
-        self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), row=row, sdma=(self.sdma,))
+        core = row.gc.core
+        self.engine = Translator(target=core.target)
+        self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, self.engine, row=core, sdma=(self.sdma,))
         # The rig plays the hub: it acknowledges requests at once.
         for number in range(18):
             self.cells.on_write(f"GCVM_INVALIDATE_ENG{number}_REQ", partial(self._acknowledge, number))
@@ -122,7 +127,7 @@ class GraphicsRig:
         """Hand over Debian's firmware as the security processor does, all files but one."""
         for kind in FIRMWARE:
             if kind != without:
-                self.gc.firmware_loaded(kind, b"")
+                self.gc.firmware_loaded(kind, UNIFIED if kind == KIQ and self.gc.grbm.row.version[0] == 12 else b"")
 
     def boot(self, without=None):
         self.load(without)
@@ -135,7 +140,7 @@ class GraphicsRig:
         self.set("CP_MEC_DOORBELL_RANGE_UPPER", 0x450)
         self.set("CP_RB_DOORBELL_RANGE_LOWER", 0x458)
         self.set("CP_RB_DOORBELL_RANGE_UPPER", 0x7F8)
-        for pipe in range(4):
+        for pipe in range(self.gc.grbm.row.mec_pipes):
             # Time stamp, generic 0 and errors.
             self.set(f"CP_ME1_PIPE{pipe}_INT_CNTL", 0x8D80_0000)
 
@@ -349,10 +354,16 @@ def core():
     return GraphicsRig()
 
 
-@pytest.fixture(params=CHIPS)
+@pytest.fixture(params=EVERY_CHIP)
 def any_core(request):
     """A booted graphics core of every chip in turn."""
     return GraphicsRig(chip=request.param)
+
+
+@pytest.fixture
+def navi48_core():
+    """A booted graphics core of navi48."""
+    return GraphicsRig(chip="navi48")
 
 
 @pytest.fixture

@@ -11,11 +11,17 @@ from concurrent.futures import Executor, Future
 import pytest
 
 from ringup.errors import Unmodelled
+from ringup.silicon.amd.gc.dispatch import Order
+from ringup.silicon.amd.gc.grbm import Slot
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 CODE, TARGET = 0x40_0000, 0x50_0000
 # v_lshl_add_u32 v1, s2, 5, v0; v_lshlrev_b32 v2, 2, v1; global_store_b32 v2, v1, s[0:1]; s_endpgm
-NUMBERS = (0xD646_0001, 0x0401_0A02, 0x3004_0282, 0xDC6A_0000, 0x0000_0102, 0xBFB0_0000)
+NUMBERS = {
+    11: (0xD646_0001, 0x0401_0A02, 0x3004_0282, 0xDC6A_0000, 0x0000_0102, 0xBFB0_0000),
+    # For gfx1201, where ttmp9 holds the group's number.
+    12: (0xD646_0001, 0x0401_0A75, 0x3004_0282, 0xEE06_8000, 0x0080_0000, 0x0000_0002, 0xBFB0_0000),
+}
 # spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm
 SPIN = (0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
 # s_mov_b32 m0, 0x123456; s_sendmsg sendmsg(MSG_INTERRUPT); s_endpgm
@@ -47,8 +53,8 @@ def sh(offset, *values):
     return [0xC000_0000 | len(values) << 16 | 0x7600, offset, *values]
 
 
-def program(core, code=NUMBERS, group=(32, 1, 1), rsrc1=0x602C_0000, rsrc2=2 << 1 | 1 << 7, target=TARGET, user=()):
-    core.put(CODE, *code)
+def program(core, code=None, group=(32, 1, 1), rsrc1=0x602C_0000, rsrc2=2 << 1 | 1 << 7, target=TARGET, user=()):
+    core.put(CODE, *(code or NUMBERS[core.gc.grbm.row.version[0]]))
     user = user or (target, 0)
     return [*sh(PGM_LO, CODE >> 8, 0), *sh(RSRC1, rsrc1, rsrc2), *sh(NUM_THREAD_X, *group), *sh(USER_DATA, *user)]
 
@@ -90,8 +96,8 @@ def test_release_mem_waits_for_the_grids_before_it_without_holding_the_parser(co
 
 
 def test_grids_of_one_queue_run_side_by_side(core, mec):
-    mec.run(*program(core, SPIN), *dispatch(1), *program(core, NUMBERS, target=TARGET + 0x1000), us=1)
-    core.put(CODE + 0x1000, *NUMBERS)
+    mec.run(*program(core, SPIN), *dispatch(1), *program(core, target=TARGET + 0x1000), us=1)
+    core.put(CODE + 0x1000, *NUMBERS[11])
     mec.run(*sh(PGM_LO, CODE + 0x1000 >> 8, 0), *dispatch(1))
     assert core.words(TARGET + 0x1000, 32) == list(range(32))
 
@@ -99,7 +105,7 @@ def test_grids_of_one_queue_run_side_by_side(core, mec):
 def test_queues_share_the_cores(core, mec):
     other = core.queue(pipe=1, doorbell=8)
     mec.run(*program(core, SPIN), *dispatch(1))
-    core.put(CODE + 0x1000, *NUMBERS)
+    core.put(CODE + 0x1000, *NUMBERS[11])
     other.run(
         *program(core, SPIN, target=TARGET + 0x1000),
         *sh(PGM_LO, CODE + 0x1000 >> 8, 0),
@@ -177,6 +183,28 @@ def test_a_grid_runs_on_every_chip(any_core):
     any_core.queue().run(*program(any_core), *dispatch(3), *FLUSH, *store(any_core.DATA, 1))
     assert any_core.violations() == []
     assert any_core.words(TARGET, 97) == [*range(96), 0]
+
+
+def test_programs_of_another_generation_than_the_engines_do_not_run(navi48_core):
+    navi48_core.gc.dispatcher.engine = Translator()
+    with pytest.raises(Unmodelled, match="gfx1201's programs on an engine for gfx1100"):
+        navi48_core.queue().run(*program(navi48_core), *dispatch(1))
+
+
+def test_waves_that_change_their_registers_are_no_success(navi48_core):
+    """COMPUTE_PGM_RSRC2.dynamic_vgpr, which takes the place of trap_present."""
+    with pytest.raises(Unmodelled, match="dynamic_vgpr"):
+        navi48_core.queue().run(*program(navi48_core, rsrc2=2 << 1 | 1 << 6 | 1 << 7), *dispatch(1))
+
+
+@pytest.mark.parametrize(("handler", "traps"), [(0, False), (1 << 31, True)])
+def test_a_program_traps_where_its_vmid_has_a_handler(navi48_core, handler, traps):
+    """SQ_SHADER_TBA_HI.trap_en."""
+    navi48_core.select(vmid=0)
+    navi48_core.set("SQ_SHADER_TBA_HI", handler)
+    navi48_core.queue().run(*program(navi48_core))
+    order = Order(Slot(1, 0, 0), 0, (1, 1, 1), W32, 0)
+    assert navi48_core.gc.dispatcher.describe(order).trap_enabled == traps
 
 
 def test_a_mask_without_cus_hangs(core, mec):

@@ -168,6 +168,9 @@ class Host:
 
 
 def setup(host):
+    """Provide the region of the secure OS, unless the boot has made one: amdgpu_psp.c, psp_hw_start."""
+    if host.radeon.chip.boot_tmr:
+        return 0
     return host.command(
         5,
         VRAM_AT + TMR & 0xFFFF_FFFF,

@@ -466,6 +466,14 @@ def test_the_tmr_is_set_up_once_and_given_back_once(ring):
     assert ring.command(7)["status"] == 0
 
 
+def test_a_region_of_the_boot_needs_no_host_and_takes_none():
+    """amdgpu_psp.c: 14.0.2 and 14.0.3 have boot_time_tmr, for which only DESTROY_TMR is sent."""
+    ring = Rig(boot_tmr=True).ring()
+    assert ring.setup_tmr() == 0xFFFF_0007
+    assert ring.load(MEC) == 0
+    assert ring.command(7)["status"] == 0
+
+
 def test_firmware_other_than_the_smus_needs_the_tmr(ring):
     assert ring.load(SMU) == 0
     assert ring.load(MEC) != 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.autogen.amd import gc_compute, gc_sq
+from ringup.autogen.amd import gc_sq
 from ringup.silicon.amd.gc.cp import aql_packets as aql
 from ringup.silicon.amd.gc.dispatch import (
     GROUP_LIMIT,
@@ -20,6 +20,7 @@ from ringup.silicon.amd.gc.dispatch import (
     BadDispatch,
     NoRoom,
     Order,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LOW = 0xFFFF_FFFF
 CODE_ALIGN = 256  # unit of COMPUTE_PGM_LO
 DESCRIPTOR_ALIGN = 64
+OWNED = ("priority", "priv", "debug_mode")  # fields of RSRC1 that the packet processor sets; not all chips have each
 # Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
 EC_DIMENSIONS, EC_GROUP_MEMORY, EC_CODE, EC_GROUP_SIZE, EC_REGISTERS = 16, 17, 18, 21, 22
 
@@ -45,21 +47,22 @@ def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tup
     registers are unchanged.
     """
     _check_shape(processor, head, packet)
+    layouts = words_of(processor.cp.row.version)
     descriptor, entry = _kernel(processor, packet)
     properties = aql.KernelProperties(descriptor.kernel_code_properties)
     wave_size = 32 if properties.wavefront_size32 else 64
-    initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(
+    initiator = layouts.initiator(
         compute_shader_en=1, partial_tg_en=1, force_start_at_000=1, use_thread_dimensions=1, cs_w32_en=int(wave_size == 32)
     )  # fmt: skip
     x, y, z = packet.grid_size
     shared = processor.shared
     registers = _registers(processor, packet, descriptor, entry, shared)
     users = _user_sgprs(processor, packet, properties, shared)
-    count = gc_compute.COMPUTE_PGM_RSRC2(descriptor.compute_pgm_rsrc2).user_sgpr
+    count = layouts.rsrc2(descriptor.compute_pgm_rsrc2).user_sgpr
     if len(users) > min(count, USER_DATA):
         processor.note("the kernel enables {} user SGPRs and has {}: the last ones are lost", len(users), count)
     registers |= {f"COMPUTE_USER_DATA_{number}": value for number, value in enumerate(users[:USER_DATA])}
-    vgprs = (gc_compute.COMPUTE_PGM_RSRC1(descriptor.compute_pgm_rsrc1).vgprs + 1) * VGPR_GRANULE[wave_size]
+    vgprs = (layouts.rsrc1(descriptor.compute_pgm_rsrc1).vgprs + 1) * VGPR_GRANULE[wave_size]
     if vgprs > VGPR_LIMIT:
         raise Refused(
             aql.INACTIVE_REGISTERS, EC_REGISTERS, f"the kernel asks for {vgprs} VGPRs, there are {VGPR_LIMIT}"
@@ -121,12 +124,15 @@ def _registers(
     """Return the register values, including those that the packet processor sets: trap handler, LDS, scratch,
     privilege.
     """
-    rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(descriptor.compute_pgm_rsrc1)
-    rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(descriptor.compute_pgm_rsrc2)
-    if rsrc1.priority or rsrc1.priv or rsrc1.debug_mode or rsrc2.trap_present or rsrc2.lds_size:
+    layouts = words_of(processor.cp.row.version)
+    rsrc1, rsrc2 = layouts.rsrc1(descriptor.compute_pgm_rsrc1), layouts.rsrc2(descriptor.compute_pgm_rsrc2)
+    owned = {name: 0 for name in OWNED if name in rsrc1.FIELDS}
+    has_trap_bit = "trap_present" in rsrc2.FIELDS
+    if any(getattr(rsrc1, name) for name in owned) or rsrc2.lds_size or (has_trap_bit and rsrc2.trap_present):
         processor.note("the kernel sets fields that the packet processor owns: {!r}, {!r}", rsrc1, rsrc2)
     size = packet.workgroup_size
     traps = gc_sq.SQ_SHADER_TBA_HI(processor.cp.cells.of(processor.vmid, "SQ_SHADER_TBA_HI")).trap_en
+    trap_bit = bool(traps or aql.QueueProperties(shared.queue_properties).enable_trap_handler)
     scratch = shared.scratch_backing_memory_location >> 8
     at = processor.place(processor.index)
     return {
@@ -135,13 +141,13 @@ def _registers(
         "COMPUTE_NUM_THREAD_Z": size[2],
         "COMPUTE_PGM_LO": entry >> 8 & LOW,
         "COMPUTE_PGM_HI": entry >> 40,
-        "COMPUTE_PGM_RSRC1": int(rsrc1.replace(priority=0, priv=0, debug_mode=0)),
+        "COMPUTE_PGM_RSRC1": int(rsrc1.replace(**owned)),
         "COMPUTE_PGM_RSRC2": int(
             rsrc2.replace(
                 # UNKNOWN: whether scratch stays enabled without memory; a kernel with a dynamic stack may get none
                 scratch_en=int(bool(rsrc2.scratch_en and packet.private_segment_size)),
-                trap_present=int(bool(traps or aql.QueueProperties(shared.queue_properties).enable_trap_handler)),
                 lds_size=-(-packet.group_segment_size // LDS_GRANULE_BYTES),
+                **({"trap_present": int(trap_bit)} if has_trap_bit else {}),
             )
         ),
         "COMPUTE_PGM_RSRC3": descriptor.compute_pgm_rsrc3,

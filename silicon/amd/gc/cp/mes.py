@@ -2,8 +2,8 @@
 accesses registers for the host.
 
 It has the interface of the real firmware, not its policy: queues keep their slot until removed, and a queue without a
-slot waits for the next free one. Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd
-kfd_device_queue_manager.c (add_queue_mes).
+slot waits for the next free one. Source: mes_v11_api_def.h, mes_v12_api_def.h, amdgpu mes_v11_0.c, mes_v12_0.c and
+amdgpu_mes.c, amdkfd kfd_device_queue_manager.c (add_queue_mes).
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ringup.autogen.amd import mes_v11 as api
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.gc.cp.pm4_kiq import flush, stop_queues
-from ringup.silicon.amd.gc.cp.processor import Cp
+from ringup.silicon.amd.gc.cp.processor import MES, MES_KIQ_PIPE, Cp
 from ringup.silicon.amd.gc.cp.queue import Queue, Stop
 from ringup.silicon.amd.gc.grbm import Slot
 from ringup.silicon.common.cells import block_map
 
-FRAME_DWORDS = api.API_FRAME_SIZE_IN_DWORDS
+FRAME_DWORDS = 64  # API_FRAME_SIZE_IN_DWORDS
 # virtual time of a frame, chosen for the model
 FRAME_US = 2.0
 CLIENT = "CPC"
 ALL_VMIDS = 16
 PAGE_TABLE_VALID = 1
+# process_ctx_flush of SET_SHADER_DEBUGGER. Source: amdgpu_mes.h, mes_misc_op_input: mes_v12_0.c passes the flags on,
+# and mes_v12_api_def.h calls the bit reserved
+CONTEXT_FLUSH = 1 << 31
 # The host sets which faults of a VMID interrupt, for all VMIDs at once and not in frames. Source:
 # amdgpu_gmc_set_vm_fault_masks
 FAULT_INTERRUPTS = tuple(
@@ -86,10 +88,24 @@ class Resources:
 
 
 class Mes:
-    """The firmware on pipe 0 of micro engine 3. Implements `cp.Scheduler`."""
+    """The firmware on pipe 0 of micro engine 3, and on the KIQ's pipe if that has it too. Both know the same queues.
+    Implements `cp.Scheduler`.
+    """
 
     def __init__(self, cp: Cp, sdma: tuple[SdmaQueues, ...] = ()) -> None:
         self._cp, self._sdma, self._row = cp, sdma, cp.row.generation
+        self._api = api = self._row.mes
+        # by opcode: the layout of a frame, and what it does
+        self.handlers: dict[int, tuple[Any, Handler]] = {
+            getattr(api, f"MES_SCH_API_{name}"): (getattr(api, layout), handler)
+            for name, (layout, handler) in HANDLERS.items()
+            if hasattr(api, f"MES_SCH_API_{name}")
+        }
+        self._misc: dict[int, Handler] = {
+            getattr(api, f"MESAPI_MISC__{name}"): handler
+            for name, handler in MISC.items()
+            if hasattr(api, f"MESAPI_MISC__{name}")
+        }
         self.reset()
         self._gc = block_map(cp.board.chip, "gc", 0).addresses
         self._osssys = block_map(cp.board.chip, "osssys", 0).addresses
@@ -118,14 +134,15 @@ class Mes:
                 size = min(FRAME_DWORDS * 4 - len(data), (hqd.size_dwords - place) * 4)
                 data += hub.read(hqd.vmid, hqd.base + place * 4, size, CLIENT)
             yield FRAME_US
-            yield from self._frame(data)
+            yield from self._frame(data, hqd.slot.pipe)
             hqd.rptr = hqd.rptr + FRAME_DWORDS
             if gpu_va := hqd.report_address:
                 hub.write(hqd.vmid, gpu_va, hqd.rptr.to_bytes(4, "little"), CLIENT)
 
-    def _frame(self, data: bytes) -> Iterator[float | None]:
+    def _frame(self, data: bytes, pipe: int) -> Iterator[float | None]:
+        api = self._api
         head = api.MES_API_HEADER.view(bytearray(data[:4]))
-        if head.type != api.MES_API_TYPE_SCHEDULER or head.dwsize != FRAME_DWORDS or head.opcode not in HANDLERS:
+        if head.type != api.MES_API_TYPE_SCHEDULER or head.dwsize != FRAME_DWORDS or head.opcode not in self.handlers:
             self._note(
                 "frame {:#010x}: type {}, opcode {:#x}, {} dwords: MES stops",
                 head.u32All,
@@ -136,7 +153,9 @@ class Mes:
             # the firmware has stopped: nothing answers any more
             while True:
                 yield None
-        layout, handler = HANDLERS[head.opcode]
+        layout, handler = self.handlers[head.opcode]
+        if pipe == MES_KIQ_PIPE and head.opcode == api.MES_SCH_API_SET_HW_RSRC:
+            handler = Mes.check_hw_resources
         frame: Any = layout.view(bytearray(data))
         self._cp.board.log.note("mes", "packet", "{}", layout.__name__)
         steps = handler(self, frame)
@@ -152,13 +171,19 @@ class Mes:
     # --- resources and processes --------------------------------------------------------------------------------
     def set_hw_resources(self, frame: Any) -> Steps:
         """Take the VMIDs and slots that MES may assign. The other members concern speed and logging only."""
-        if frame.limit_single_process:
-            raise Unmodelled("MES SET_HW_RSRC: one process at a time")
+        self.resources = Resources(frame.vmid_mask_gfxhub, list(frame.compute_hqd_mask), list(frame.sdma_hqd_mask))
+        return self.check_hw_resources(frame)
+
+    def check_hw_resources(self, frame: Any) -> Steps:
+        """Check what the host wants of MES. The KIQ's pipe assigns no VMIDs and slots: mes_v12_0.c, set_hw_resources,
+        gives it none.
+        """
+        if found := [name for name in ("limit_single_process", "enable_mes_fence_int") if getattr(frame, name, 0)]:
+            raise Unmodelled(f"MES SET_HW_RSRC: {', '.join(found)}")
         if frame.enable_mes_event_int_logging:
             self._cp.board.log.note(
                 "mes", "unmodelled", "the event log at {:#x} stays empty", frame.event_intr_history_gpu_mc_ptr
             )
-        self.resources = Resources(frame.vmid_mask_gfxhub, list(frame.compute_hqd_mask), list(frame.sdma_hqd_mask))
         return None
 
     def _write(self, name: str, value: int) -> None:
@@ -214,10 +239,7 @@ class Mes:
             frame.doorbell_offset, frame.queue_type, frame.mqd_addr, frame.wptr_addr, frame.gang_context_addr, None
         )
         if frame.map_legacy_kq or frame.map_kiq_utility_queue:
-            me = {api.MES_QUEUE_TYPE_GFX: 0, api.MES_QUEUE_TYPE_COMPUTE: 1}.get(frame.queue_type)
-            if me is None:
-                raise Unmodelled("MES: a kernel's SDMA queue mapped by ADD_QUEUE")
-            client.slot = Slot(me, frame.pipe_id, frame.queue_id)
+            client.slot = self._kernel_slot(frame)
             wrong = self._cp.map_queue(client.slot, client.mqd, client.wptr_address, client.doorbell)
             if wrong:
                 self._note("ADD_QUEUE: {}: not mapped", wrong)
@@ -225,6 +247,16 @@ class Mes:
                 self.clients.append(client)
             return None
         return self._add_user_queue(client, frame)
+
+    def _kernel_slot(self, frame: Any) -> Slot:
+        """Return the slot that a frame about a kernel's queue names. The scheduler's own ring has a type in MES 12."""
+        api = self._api
+        engines = {api.MES_QUEUE_TYPE_GFX: 0, api.MES_QUEUE_TYPE_COMPUTE: 1}
+        if hasattr(api, "MES_QUEUE_TYPE_SCHQ"):
+            engines[api.MES_QUEUE_TYPE_SCHQ] = MES
+        if frame.queue_type not in engines:
+            raise Unmodelled(f"MES: a kernel's queue of type {frame.queue_type}")
+        return Slot(engines[frame.queue_type], frame.pipe_id, frame.queue_id)
 
     def _add_user_queue(self, client: Client, frame: Any) -> Iterator[float]:
         process = self._process(frame)
@@ -242,10 +274,10 @@ class Mes:
         """Give a client a free slot; without one it waits."""
         # kernel queues get their slot in ADD_QUEUE
         assert client.process is not None
-        if client.kind == api.MES_QUEUE_TYPE_SDMA:
+        if client.kind == self._api.MES_QUEUE_TYPE_SDMA:
             self._place_sdma(client)
             return
-        me = 0 if client.kind == api.MES_QUEUE_TYPE_GFX else 1
+        me = 0 if client.kind == self._api.MES_QUEUE_TYPE_GFX else 1
         for slot in self._free_slots(me):
             wrong = self._cp.map_queue(slot, client.mqd, client.wptr_address, client.doorbell, client.process.vmid)
             if not wrong:
@@ -288,9 +320,9 @@ class Mes:
         if frame.preempt_legacy_gfx_queue:
             self._store(frame.tf_addr, frame.tf_data, 4)
             return
-        if frame.unmap_legacy_queue or frame.unmap_legacy_gfx_queue:
-            me = 0 if frame.unmap_legacy_gfx_queue or frame.queue_type == api.MES_QUEUE_TYPE_GFX else 1
-            slot = Slot(me, frame.pipe_id, frame.queue_id)
+        graphics = getattr(frame, "unmap_legacy_gfx_queue", 0)  # not in MES 12
+        if frame.unmap_legacy_queue or graphics:
+            slot = Slot(0, frame.pipe_id, frame.queue_id) if graphics else self._kernel_slot(frame)
             client = next((one for one in self.clients if one.slot == slot), None)
         else:
             client = self._by_doorbell(frame.doorbell_offset)
@@ -371,7 +403,7 @@ class Mes:
     # --- work for the host --------------------------------------------------------------------------------------
     def misc(self, frame: Any) -> Steps:
         """Do one MISC operation."""
-        handler = MISC.get(frame.opcode)
+        handler = self._misc.get(frame.opcode)
         if handler is None:
             raise Unmodelled(f"MES MISC operation {frame.opcode}")
         return handler(self, frame)
@@ -390,7 +422,7 @@ class Mes:
         """Wait for a register; or write one and wait for another, as TLB flushes do."""
         wait, space = frame.wait_reg_mem, self._cp.board.space
         watched = wait.reg_offset1
-        if wait.op == api.WRM_OPERATION__WR_WAIT_WR_REG:
+        if wait.op == self._api.WRM_OPERATION__WR_WAIT_WR_REG:
             space.write(wait.reg_offset1 * 4, wait.reference)
             watched = wait.reg_offset2
         while space.read(watched * 4) & wait.mask != wait.reference & wait.mask:
@@ -409,7 +441,7 @@ class Mes:
         """
         asked = frame.set_shader_debugger
         process = self.processes.get(asked.process_context_addr)
-        if asked.flags.process_ctx_flush:
+        if asked.flags.u32all & CONTEXT_FLUSH:
             if process is None:
                 self._cp.forget_saved(asked.process_context_addr)
         elif process is not None:
@@ -440,7 +472,7 @@ class Mes:
         CHANGE_CONFIG.
         """
         asked = frame.change_config
-        if asked.option.all or asked.opcode == api.MESAPI_MISC__CHANGE_CONFIG_OPTION_CHANGE_TDR_CONFIG:
+        if asked.option.all or asked.opcode == self._api.MESAPI_MISC__CHANGE_CONFIG_OPTION_CHANGE_TDR_CONFIG:
             raise Unmodelled(f"MES CHANGE_CONFIG option {asked.opcode}, {asked.option.all:#x}")
         return None
 
@@ -470,45 +502,42 @@ def lacking(what: str) -> Handler:
     return refuse
 
 
-# amdgpu does not send the operations marked as lacking to cards of this generation (mes_v11_0.c, amdgpu_mes.c). Queues
-# keep their slot, so priorities, quanta and yields, which metal obeys, would have no effect.
-MISC: dict[int, Handler] = {
-    api.MESAPI_MISC__WRITE_REG: Mes.write_register,
-    api.MESAPI_MISC__INV_GART: Mes.invalidate_gart,
-    api.MESAPI_MISC__QUERY_STATUS: Mes.query_status,
-    api.MESAPI_MISC__READ_REG: Mes.read_register,
-    api.MESAPI_MISC__WAIT_REG_MEM: Mes.wait_register,
-    api.MESAPI_MISC__SET_SHADER_DEBUGGER: Mes.set_shader_debugger,
-    api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE: Mes.notify_work,
-    api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES: lacking("NOTIFY_TO_UNMAP_PROCESSES"),
-    api.MESAPI_MISC__CHANGE_CONFIG: Mes.change_config,
+# amdgpu does not send the operations marked as lacking to cards of these generations (mes_v11_0.c, mes_v12_0.c,
+# amdgpu_mes.c). Queues keep their slot, so priorities, quanta and yields, which metal obeys, would have no effect.
+# Names: MESAPI_MISC__* and MES_SCH_API_*, of which each generation has its own.
+MISC: dict[str, Handler] = {
+    "WRITE_REG": Mes.write_register,
+    "INV_GART": Mes.invalidate_gart,
+    "QUERY_STATUS": Mes.query_status,
+    "READ_REG": Mes.read_register,
+    "WAIT_REG_MEM": Mes.wait_register,
+    "SET_SHADER_DEBUGGER": Mes.set_shader_debugger,
+    "NOTIFY_WORK_ON_UNMAPPED_QUEUE": Mes.notify_work,
+    "NOTIFY_TO_UNMAP_PROCESSES": lacking("NOTIFY_TO_UNMAP_PROCESSES"),
+    "CHANGE_CONFIG": Mes.change_config,
 }
-HANDLERS: dict[int, tuple[Any, Handler]] = {
-    api.MES_SCH_API_SET_HW_RSRC: (api.MESAPI_SET_HW_RESOURCES, Mes.set_hw_resources),
-    api.MES_SCH_API_SET_HW_RSRC_1: (api.MESAPI_SET_HW_RESOURCES_1, Mes.set_hw_resources_1),
-    api.MES_SCH_API_SET_SCHEDULING_CONFIG: (
-        api.MESAPI__SET_SCHEDULING_CONFIG,
-        lacking("SET_SCHEDULING_CONFIG: time slices"),
+PRIORITIES = "order among queues that wait for a slot"
+HANDLERS: dict[str, tuple[str, Handler]] = {
+    "SET_HW_RSRC": ("MESAPI_SET_HW_RESOURCES", Mes.set_hw_resources),
+    "SET_HW_RSRC_1": ("MESAPI_SET_HW_RESOURCES_1", Mes.set_hw_resources_1),
+    "SET_SCHEDULING_CONFIG": ("MESAPI__SET_SCHEDULING_CONFIG", lacking("SET_SCHEDULING_CONFIG: time slices")),
+    "ADD_QUEUE": ("MESAPI__ADD_QUEUE", Mes.add_queue),
+    "REMOVE_QUEUE": ("MESAPI__REMOVE_QUEUE", Mes.remove_queue),
+    "PERFORM_YIELD": ("MESAPI__PERFORM_YIELD", lacking("PERFORM_YIELD: time slices")),
+    "SET_GANG_PRIORITY_LEVEL": (
+        "MESAPI__CHANGE_GANG_PRIORITY_LEVEL", lacking(f"SET_GANG_PRIORITY_LEVEL: {PRIORITIES}"),
     ),
-    api.MES_SCH_API_ADD_QUEUE: (api.MESAPI__ADD_QUEUE, Mes.add_queue),
-    api.MES_SCH_API_REMOVE_QUEUE: (api.MESAPI__REMOVE_QUEUE, Mes.remove_queue),
-    api.MES_SCH_API_PERFORM_YIELD: (api.MESAPI__PERFORM_YIELD, lacking("PERFORM_YIELD: time slices")),
-    api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL: (
-        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
-        lacking("SET_GANG_PRIORITY_LEVEL: order among queues that wait for a slot"),
-    ),
-    api.MES_SCH_API_SUSPEND: (api.MESAPI__SUSPEND, Mes.suspend),
-    api.MES_SCH_API_RESUME: (api.MESAPI__RESUME, Mes.resume),
-    api.MES_SCH_API_RESET: (api.MESAPI__RESET, Mes.reset_queue),
-    api.MES_SCH_API_SET_LOG_BUFFER: (api.MESAPI__SET_LOGGING_BUFFER, lacking("SET_LOG_BUFFER: a log in memory")),
-    api.MES_SCH_API_CHANGE_GANG_PRORITY: (
-        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
-        lacking("CHANGE_GANG_PRORITY: order among queues that wait for a slot"),
-    ),
-    api.MES_SCH_API_QUERY_SCHEDULER_STATUS: (api.MESAPI__QUERY_MES_STATUS, Mes.query_status),
-    api.MES_SCH_API_PROGRAM_GDS: (api.MESAPI__PROGRAM_GDS, lacking("PROGRAM_GDS")),
-    api.MES_SCH_API_SET_DEBUG_VMID: (api.MESAPI__SET_DEBUG_VMID, lacking("SET_DEBUG_VMID: debuggers")),
-    api.MES_SCH_API_MISC: (api.MESAPI__MISC, Mes.misc),
-    api.MES_SCH_API_UPDATE_ROOT_PAGE_TABLE: (api.MESAPI__UPDATE_ROOT_PAGE_TABLE, Mes.update_root_page_table),
-    api.MES_SCH_API_AMD_LOG: (api.MESAPI_AMD_LOG, lacking("AMD_LOG: a log in memory")),
-}
+    "SUSPEND": ("MESAPI__SUSPEND", Mes.suspend),
+    "RESUME": ("MESAPI__RESUME", Mes.resume),
+    "RESET": ("MESAPI__RESET", Mes.reset_queue),
+    "SET_LOG_BUFFER": ("MESAPI__SET_LOGGING_BUFFER", lacking("SET_LOG_BUFFER: a log in memory")),
+    "CHANGE_GANG_PRORITY": ("MESAPI__CHANGE_GANG_PRIORITY_LEVEL", lacking(f"CHANGE_GANG_PRORITY: {PRIORITIES}")),
+    "QUERY_SCHEDULER_STATUS": ("MESAPI__QUERY_MES_STATUS", Mes.query_status),
+    "PROGRAM_GDS": ("MESAPI__PROGRAM_GDS", lacking("PROGRAM_GDS")),
+    "SET_DEBUG_VMID": ("MESAPI__SET_DEBUG_VMID", lacking("SET_DEBUG_VMID: debuggers")),
+    "MISC": ("MESAPI__MISC", Mes.misc),
+    "UPDATE_ROOT_PAGE_TABLE": ("MESAPI__UPDATE_ROOT_PAGE_TABLE", Mes.update_root_page_table),
+    "AMD_LOG": ("MESAPI_AMD_LOG", lacking("AMD_LOG: a log in memory")),
+    "SET_SE_MODE": ("MESAPI__SET_SE_MODE", lacking("SET_SE_MODE: fewer shader engines")),
+    "SET_GANG_SUBMIT": ("MESAPI__SET_GANG_SUBMIT", lacking("SET_GANG_SUBMIT: gangs of two")),
+}  # fmt: skip

@@ -278,7 +278,8 @@ class Cp:
     def program(self, queue: Queue) -> tuple[Parser | None, Iterator[float | None]]:
         """Return what executes a queue that has just connected: the scheduler's frames, or packets."""
         slot = queue.hqd.slot
-        if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
+        schedules = slot.me == MES and (slot.pipe != MES_KIQ_PIPE or self.rlc.unified_mes)
+        if schedules and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
         if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
             aql = Aql(self, queue, RULES)
