@@ -53,6 +53,8 @@ class Generation(NamedTuple):
     flushes_in_memory: bool
     # Offsets of scratch in registers have a sign.
     signed_scratch: bool
+    # The stride of a buffer has a scale, and swizzling takes the scalar offset in.
+    scales_buffers: bool
     # ds_permute and ds_bpermute move values between the halves of a wave64.
     permutes_whole_wave: bool
     start: Start
@@ -82,7 +84,7 @@ def _orders(load: str, store: str, lds: str, scalar: str) -> Orders:
 RDNA3 = Generation(
     "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
-    signed_scratch=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
+    signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
     trails_transcendentals=True, trap_id=(48, 8), is_translated=True,
 )  # fmt: skip
 
@@ -107,6 +109,7 @@ RDNA4 = Generation(
     _orders("load", "store", "ds", "km"),
     flushes_in_memory=False,
     signed_scratch=True,
+    scales_buffers=True,
     permutes_whole_wave=True,
     start=RDNA4_START,
     splits_barriers=True,

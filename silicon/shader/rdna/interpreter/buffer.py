@@ -1,6 +1,6 @@
 """MUBUF and MTBUF: memory through a buffer resource, with its addressing, swizzling, range checks and formats.
 
-Source: RDNA3 ISA reference, "Vector Memory Buffer Instructions".
+Source: RDNA3 and RDNA4 ISA references, "Vector Memory Buffer Instructions".
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 OOB_STRUCTURED, OOB_INDEX, OOB_EMPTY, OOB_RAW = range(4)
 ELEMENT_BYTES = {1: 4, 3: 16}  # by swizzle enable
+STRIDE_SCALES = (1, 4, 8, 32)
 SELECT_ONE, SELECT_X = 1, 4
 IDENTITY = (4, 5, 6, 7)
 
@@ -71,14 +72,18 @@ class Resource:
         return (self.format == INVALID and not self.adds_thread) or self.type != 0
 
 
-def resource(words: int) -> Resource:
-    """Unpack the 128 bits of a descriptor. Source: "Buffer Resource Descriptor"."""
+def resource(words: int, *, scales: bool = False) -> Resource:
+    """Unpack the 128 bits of a descriptor; `scales` if it has a scale of the stride.
+
+    Source: "Buffer Resource Descriptor".
+    """
 
     def bits(high: int, low: int) -> int:
         return words >> low & (1 << high - low + 1) - 1
 
+    stride = bits(61, 48) * (STRIDE_SCALES[bits(115, 114)] if scales else 1)
     return Resource(
-        bits(47, 0), bits(61, 48), bits(63, 62), bits(95, 64), tuple(bits(98 + 3 * at, 96 + 3 * at) for at in range(4)),
+        bits(47, 0), stride, bits(63, 62), bits(95, 64), tuple(bits(98 + 3 * at, 96 + 3 * at) for at in range(4)),
         bits(113, 108), 8 << bits(118, 117), bool(bits(119, 119)), bits(125, 124), bits(127, 126),
     )  # fmt: skip
 
@@ -91,6 +96,7 @@ class _Access:
     index: Addresses
     offset: Addresses
     scalar_offset: int
+    swizzles_scalar: bool = False  # the scalar offset is swizzled with the others
 
     def addresses(self, size_bytes: int) -> Addresses:
         """Return addresses (lanes, bytes). Source: "Swizzled Buffer Addressing", "Structured Buffer"."""
@@ -99,6 +105,8 @@ class _Access:
         index = self.index[:, None]
         start = buffer.base + self.scalar_offset
         element = ELEMENT_BYTES.get(buffer.swizzle)
+        if element is not None and self.swizzles_scalar:
+            start, offset = buffer.base, offset + self.scalar_offset & 0xFFFF_FFFF
         if element is None:
             return start + buffer.stride * index + offset
         high, low = index // buffer.index_stride, index % buffer.index_stride
@@ -126,7 +134,8 @@ class _Access:
 def _access(step: Step, lanes: Lanes) -> _Access:
     regs, field = step.regs, step.field
     described = next(one for one in step.ins.uses if one.field in ("srsrc", "rsrc"))
-    buffer = resource(regs.scalar(described.index, 4))
+    scales = step.machine.generation.scales_buffers
+    buffer = resource(regs.scalar(described.index, 4), scales=scales)
     index, offset = np.zeros(lanes.size, np.int64), np.full(lanes.size, field["offset"], np.int64)
     first = field["vaddr"]
     if field["idxen"]:
@@ -138,7 +147,7 @@ def _access(step: Step, lanes: Lanes) -> _Access:
         index = index + np.arange(lanes.size)
     operand = next(one for one in step.ins.uses if one.field == "soffset")
     scalar = regs.scalar(operand.index) if operand.kind == "sgpr" else operand.bits
-    return _Access(buffer, index, offset, scalar & 0xFFFF_FFFF)
+    return _Access(buffer, index, offset, scalar & 0xFFFF_FFFF, swizzles_scalar=scales)
 
 
 def vector_buffer(step: Step) -> None:

@@ -62,7 +62,10 @@ def _shift_add(count: int) -> Scalar:
 
 
 def _choose(is_signed: bool, is_better: Callable[[int, int], bool]) -> Scalar:
-    """Return a selection that sets SCC if it takes the first source."""
+    """Return a selection that sets SCC if it takes the first source.
+
+    UNKNOWN: SCC of s_max on RDNA4 for equal sources. Its document has a table with > and a formula with >=.
+    """
 
     def run(_: Ctx, a: int, b: int) -> _Result:
         first, second = (signed(a, 32), signed(b, 32)) if is_signed else (a, b)

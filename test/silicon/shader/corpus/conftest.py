@@ -204,8 +204,8 @@ def judge():
 def corpus():
     """Compiles and runs sources that tests generate."""
     return SimpleNamespace(
-        Source=random_source.Source, GPU_FLAGS=(*GPU_FLAGS, "-mcpu=gfx1100"), HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
-        compiled=compiled, values=values, launch=launch, translator=Translator(),
+        Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
+        compiled=compiled, values=values, launch=launch, engines=(Translator(), Interpreter(target="gfx1201")),
     )  # fmt: skip
 
 

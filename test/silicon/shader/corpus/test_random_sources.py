@@ -13,12 +13,15 @@ LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 
 
 @pytest.mark.seeds(3)
-def test_random_sources_compute_the_same_and_break_no_rule(corpus, seed, tmp_path):
+@pytest.mark.parametrize("number", [0, 1], ids=["gfx1100", "gfx1201"])
+def test_random_sources_compute_the_same_and_break_no_rule(corpus, number, seed, tmp_path):
+    engine = corpus.engines[number]
     source = corpus.Source(seed)
     path = tmp_path / f"random_{seed}.c"
     path.write_text(source.text)
     level, wave_size = LEVELS[seed % len(LEVELS)], (32, 64)[seed // len(LEVELS) % 2]
-    flags = (*corpus.GPU_FLAGS, level, f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64")
+    lanes = f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64"
+    flags = (*corpus.GPU_FLAGS, f"-mcpu={engine.target}", level, lanes)
     program = load(corpus.compiled(path, flags, tmp_path).read_bytes())
     host = ctypes.CDLL(str(corpus.compiled(path, corpus.HOST_FLAGS, tmp_path)))
     draw = np.random.default_rng(seed)
@@ -27,5 +30,5 @@ def test_random_sources_compute_the_same_and_break_no_rule(corpus, seed, tmp_pat
         found, wanted = ([np.zeros(len(inputs[0]), np.uint32), *map(np.copy, inputs)] for _ in range(2))
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in wanted]
         getattr(host, name)(*pointers, ctypes.c_uint32(len(inputs[0])), ctypes.c_uint32(2))
-        corpus.launch(corpus.translator, program, name, 2, found, len(inputs[0]))
+        corpus.launch(engine, program, name, 2, found, len(inputs[0]))
         np.testing.assert_array_equal(found[0], wanted[0], err_msg=f"{name} at {level}, wave{wave_size}")

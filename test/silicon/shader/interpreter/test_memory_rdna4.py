@@ -82,6 +82,41 @@ def test_caches_are_invalidated_and_written_back_in_the_counters_of_loads_and_st
     assert out[0] == 3
 
 
+@pytest.mark.parametrize("scale", [0, 1, 2, 3])
+def test_swizzled_buffers_take_the_scalar_offset_in_and_scale_their_stride(rdna4, out, scale):
+    memory = rdna4.buffer(IN, np.arange(1 << 15))
+    stride, element, group, scalar = 16, 4, 8, 8
+    words = [IN, stride << 16 | 1 << 30, 64, 22 << 12 | scale << 18]
+    describe = "\n".join(f"s_mov_b32 s{12 + at}, {word:#x}" for at, word in enumerate(words))
+    load = f"s_mov_b32 s16, {scalar}\n buffer_load_b32 v2, v0, s[12:15], s16 idxen offset:4"
+    rdna4.run(f"{LANE}{describe}\n{load}\n{STORE}", **ARGS)
+    scaled = stride * (1, 4, 8, 32)[scale]
+    # Source: "Swizzled Buffer Addressing"
+    places = [
+        (index // group * scaled + (4 + scalar) // element * element) * group + index % group * element
+        for index in range(32)
+    ]
+    assert out[:32].tolist() == [int(memory[place // 4]) for place in places]
+
+
+HALVES = [
+    ("global_load_d16_u8 v2, v5, s[0:1]", 0xAAAA_0081), ("global_load_d16_hi_i8 v2, v5, s[0:1]", 0xFF81_AAAA),
+    ("global_load_d16_hi_b16 v2, v5, s[0:1]", 0x8281_AAAA), ("buffer_load_d16_b16 v2, off, s[12:15], null", 0xAAAA_8281),
+    ("buffer_load_d16_hi_u8 v2, off, s[12:15], null", 0x0081_AAAA), ("ds_load_u16_d16 v2, v5", 0xAAAA_8281),
+    ("ds_load_i8_d16_hi v2, v5", 0xFF81_AAAA), ("flat_load_d16_i8 v2, v[6:7]", 0xAAAA_FF81),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("load", "value"), HALVES, ids=[one for one, _ in HALVES])
+def test_small_loads_fill_a_half(rdna4, out, load, value):
+    rdna4.arena.place(IN, bytes(range(0x81, 0xC1)))
+    describe = "s_mov_b64 s[12:13], s[0:1]\n s_mov_b32 s14, 64\n s_mov_b32 s15, 0x31016fac\n"
+    registers = "v_dual_mov_b32 v5, 0 :: v_dual_mov_b32 v6, s0\n v_mov_b32_e32 v7, s1\n v_mov_b32_e32 v2, 0xaaaaaaaa\n"
+    lds = "v_mov_b32_e32 v8, 0x84838281\n ds_store_b32 v5, v8\n s_wait_dscnt 0x0\n"
+    rdna4.run(f"{LANE}{describe}{registers}{lds}{load}\n{STORE}", **ARGS)
+    assert out[0] == value
+
+
 def pair(first, second, kind):
     return int(np.array([first, second], kind).view(np.uint32)[0])
 
