@@ -3,7 +3,8 @@
 The engine's firmware finds the `amd_queue_t` by its read index, reads there how much scratch memory a dispatch may use,
 and reports errors in a signal. It reads the object when the queue is mapped, so a queue that needs more scratch memory
 is drained and mapped again. Source: ROCr amd_aql_queue.cpp (constructor, InitScratchSRD, HandleInsufficientScratch,
-DynamicQueueEventsHandler).
+DynamicQueueEventsHandler). That the doorbell gets the number of the last packet is so there (ExecutePM4) and in
+tinygrad's ops_amd.py, AMDComputeAQLQueue.
 """
 
 from __future__ import annotations

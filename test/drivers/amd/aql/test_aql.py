@@ -40,6 +40,11 @@ __kernel void large_stack(U o, uint n) {
   for (uint i = 0; i < 512; i++) a[i] = i * n + X;
   for (uint i = 0; i < n; i++) s += a[(i * 37 + X) & 511]; o[GX * 64 + X] = s;
 }
+__kernel void medium_stack(U o, uint n) {
+  uint a[64], s = 0;
+  for (uint i = 0; i < 64; i++) a[i] = i * n + X;
+  for (uint i = 0; i < n; i++) s += a[(i * 37 + X) & 63]; o[GX * 64 + X] = s;
+}
 __kernel void packet(U o) {
   __constant ushort *p = (__constant ushort *)__builtin_amdgcn_dispatch_ptr();
   if (X == 0) { o[0] = p[1]; o[1] = p[2]; o[2] = ((__constant uint *)p)[3]; }
@@ -172,15 +177,18 @@ def test_grids_of_three_dimensions_start_every_item_once(up, size):
 @pytest.mark.metal
 def test_dynamic_lds_stacks_and_the_packet_are_what_kernels_expect(up):
     card, program = up
-    with card.alloc(4 * 16384) as target, card.alloc(4 * 64 * 16) as small, card.alloc(4 * 64 * 16) as large:
+    small, medium, large = (card.alloc(4 * 64 * 16) for _ in range(3))
+    with card.alloc(4 * 16384) as target, small, medium, large:
         stream = card.aql.stream()
         stream.wait_for(card.copy.fill(small, 5))
         stream.dispatch(program["through_lds"], 1, 64, [target, 65536, 16384], dynamic_lds_bytes=65536)
         card.copy.wait_for(card.aql.submit(stream))
         assert np.array_equal(words(card, target, 16384), 3 * np.arange(16384, dtype=np.uint32)[::-1])
-        # the queue is mapped again between the two, with more scratch memory
+        # the queue is mapped again for each of the two, with more scratch memory
+        needs = [program[name].kernel.scratch_bytes_per_item for name in ("medium_stack", "large_stack")]
+        assert 0 < needs[0] < needs[1] / 4
         stream = card.aql.stream()
-        stream.dispatch(program["small_stack"], 8, 64, [small, 20])
+        stream.dispatch(program["medium_stack"], 16, 64, [medium, 20])
         card.aql.submit(stream)
         stream = card.aql.stream()
         for _ in range(3):
@@ -191,6 +199,8 @@ def test_dynamic_lds_stacks_and_the_packet_are_what_kernels_expect(up):
         item = np.arange(64)
         expected = sum(((i * 37 + item) & 511) * 11 + item for i in range(11))
         assert (words(card, large, 64 * 16).reshape(16, 64) == expected).all()
+        expected = sum(((i * 37 + item) & 63) * 20 + item for i in range(20))
+        assert (words(card, medium, 64 * 16).reshape(16, 64) == expected).all()
         assert (words(card, small, 64 * 8, 64).reshape(8, 64) == 5 + item).all()
         # dimensions, group size, work items
         assert words(card, target, 3).tolist() == [1, 64, 320]
