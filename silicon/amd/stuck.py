@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ringup.silicon.common.witness import Observation, describe_wait, observations
 from ringup.silicon.shader.common.state import WaveState
 from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode, of_wave
+from ringup.silicon.shader.rdna.decoding.generations import generation
 from ringup.silicon.shader.rdna.decoding.text import text
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
     if not size:
         return "its memory cannot be read"
     try:
-        return text(of_wave(decode(card.gfxhub.read(vmid, wave.pc, size, "SQC")), wave.wave_size))
+        code = card.gfxhub.read(vmid, wave.pc, size, "SQC")
+        return text(of_wave(decode(code, 0, generation(card.gc.dispatcher.engine.target)), wave.wave_size))
     except IllegalInstruction as error:
         return str(error)

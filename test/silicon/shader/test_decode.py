@@ -4,7 +4,8 @@
 
 import pytest
 
-from ringup.silicon.shader.rdna.decoding.decode import SCC, SHARED_BASE, IllegalInstruction, decode, waitcnt
+from ringup.silicon.shader.rdna.decoding.decode import SCC, SHARED_BASE, IllegalInstruction, decode, of_wave, waitcnt
+from ringup.silicon.shader.rdna.decoding.generations import RDNA4
 from ringup.silicon.shader.rdna.decoding.text import text
 
 
@@ -138,6 +139,36 @@ def test_scattered_image_addresses_are_several_operands():
     # image_bvh_intersect_ray v[39:42], [v50, v46, v[20:22], v[40:42]], s[12:15] a16
     found = decode(bytes.fromhex("818f65f0322703002e142800"))
     assert [(one.index, one.size_bits) for one in found.operands[1:5]] == [(50, 32), (46, 32), (20, 96), (40, 96)]
+
+
+# Bytes for gfx1201, from LLVM's tests or by its assembler; the text; and what the decoder says of an operand or offset.
+RDNA4_CODES = [
+    ("7cc010ee0100100100c0ffff", "global_atomic_add_u64 v[1:2], v[0:1], v[2:3], off offset:-64 th:TH_ATOMIC_RETURN"),
+    ("7c0006ed0000000100c0ffff", "scratch_store_b8 off, v2, off offset:-64"),
+    ("854c80be", "s_sendmsg_rtn_b32 s0, 0x85"),
+    ("02018080", "s_sub_co_u32 s0, s2, s1"),
+    ("ff05787c", "v_cmp_gt_u16_e32 vcc_lo, v127.h, v2.l"),
+]
+
+
+@pytest.mark.parametrize(("code", "shown"), RDNA4_CODES, ids=[shown for _, shown in RDNA4_CODES])
+def test_code_of_rdna4_has_its_own_text(code, shown):
+    assert text(decode(bytes.fromhex(code), 0, RDNA4)) == shown
+
+
+def test_instructions_that_rdna4_only_renamed_have_one_name_in_the_engines():
+    found = decode(bytes.fromhex("7cc010ee0100100100c0ffff"), 0, RDNA4)
+    assert (found.mnemonic, found.format, found.offset) == ("global_atomic_add_u64", "GLOBAL", -64)
+    assert [one.field for one in found.operands] == ["vdst", "addr", "data", "saddr"]
+    subtracted = decode(bytes.fromhex("02018080"), 0, RDNA4)
+    assert (subtracted.mnemonic, subtracted.spelling) == ("s_sub_u32", "s_sub_co_u32")
+
+
+def test_dual_instructions_are_for_a_wave32():
+    found = decode(bytes.fromhex("7dfe83c87dfe07ff563412af"))
+    assert of_wave(found, 32) is found
+    with pytest.raises(IllegalInstruction, match="dual instructions are for a wave32"):
+        of_wave(found, 64)
 
 
 def test_wait_counts_are_taken_apart():

@@ -624,8 +624,10 @@ def of_wave(ins: Instruction, wave_size: int) -> Instruction:
     """Return an instruction as a wave of that size executes it.
 
     C and D of a matrix product have half as many registers in a wave64. So have A and B on RDNA4, where a wave holds
-    them once. Raises `IllegalInstruction` for a set of indices that the wave does not have.
+    them once. Raises `IllegalInstruction` for what only the other size has: dual instructions, sets of indices.
     """
+    if wave_size != 32 and ins.parts:
+        raise IllegalInstruction(f"{ins.spelling} in a wave{wave_size}: dual instructions are for a wave32")
     if ins.mnemonic.startswith("v_swmmac_") and ins.fields["opsel"] >= index_sets(ins.mnemonic, wave_size):
         raise IllegalInstruction(f"{ins.mnemonic} with index {ins.fields['opsel']} in a wave{wave_size}")
     if wave_size == 32 or not ins.mnemonic.startswith(MATRIX_PRODUCTS):
