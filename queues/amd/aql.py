@@ -149,6 +149,7 @@ FORMS: dict[type[Struct], struct.Struct] = {
 DISPATCH, AGENT, BARRIER, BARRIER_VALUE, PM4_IB = FORMS.values()
 COMPLETION_BYTE = hsa.hsa_kernel_dispatch_packet_s.offset_of("completion_signal")
 KERNARG_BYTE = hsa.hsa_kernel_dispatch_packet_s.offset_of("kernarg_address")
+PRIVATE_BYTE = hsa.hsa_kernel_dispatch_packet_s.offset_of("private_segment_size")
 # of a packet that runs PM4: the address in its INDIRECT_BUFFER, behind that packet's header
 IB_ADDRESS_BYTE = Pm4Ib.offset_of("ib_jump_cmd") + 4
 # 10, as ROCr has it: what is reserved, and the signal
@@ -305,3 +306,12 @@ def check_packets(data: bytes | bytearray) -> None:
     for at in range(0, len(data), PACKET_BYTES):
         if data[at] == PacketType.INVALID:
             raise ValueError(f"packet {at // PACKET_BYTES} has the type INVALID, at which a queue stops for good")
+
+
+def private_segment_sizes(packets: bytes | bytearray) -> list[int]:
+    """Return the bytes of scratch memory of a work-item that each dispatch among whole packets asks for."""
+    return [
+        int.from_bytes(packets[at + PRIVATE_BYTE : at + PRIVATE_BYTE + 4], "little")
+        for at in range(0, len(packets), PACKET_BYTES)
+        if packets[at] == PacketType.KERNEL_DISPATCH
+    ]

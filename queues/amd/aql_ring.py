@@ -27,9 +27,11 @@ class AqlRing(Ring):
         size_bytes: int,
         write: Callable[[int, bytes | bytearray | memoryview], None],
         publish: Callable[[int], None],
-        consumed: Callable[[int, float], None],
+        consumed: Callable[[int, float], int],
     ) -> None:
-        """`consumed(packets, timeout_s)` waits until the engine has taken so many packets since the queue began."""
+        """`consumed(packets, timeout_s)` waits until the engine has taken so many packets since the queue began, and
+        returns how many it has taken. It need not count each packet at once (ROCr, HandleInsufficientScratch).
+        """
         super().__init__(name, size_bytes, write, publish)
         self._consumed = consumed
         self.clear()
@@ -45,8 +47,11 @@ class AqlRing(Ring):
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
         """Wait until slots for `size_bytes` are free. Raises what points' `wait` and `consumed` raise."""
+        self.limit = self.tail + self.usable_bytes
         super().reserve(size_bytes, timeout_s)
-        self._consumed(self.tail // aql.PACKET_BYTES, timeout_s)
+        need = -(-(self.wptr + size_bytes - self.usable_bytes) // aql.PACKET_BYTES)
+        taken = self._consumed(max(0, need), timeout_s)
+        self.limit = min(self.limit, taken * aql.PACKET_BYTES + self.usable_bytes)
 
     def put(
         self,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from ringup.errors import NotSupported
 from ringup.queues.amd import aql
 from ringup.queues.amd.aql import Condition, Order, Scope
-from ringup.queues.amd.hsa_objects import kernel_packet
+from ringup.queues.amd.hsa_objects import WAVE64_LANES, kernel_packet
 from ringup.queues.amd.launch import Launch, triple
 from ringup.queues.amd.packets import Version, to_bytes
 from ringup.queues.amd.pm4_cache import NEW_CODE
@@ -84,10 +84,11 @@ class AqlCommands:
 
 
 class _Prepared(NamedTuple):
-    """A launch's packet without arguments and signal."""
+    """A launch's packet without arguments and signal, and the bytes of scratch memory of each of its waves."""
 
     packet: bytes
     launch: Launch
+    wave_bytes: int
 
 
 class AqlStream(Stream):
@@ -97,8 +98,8 @@ class AqlStream(Stream):
         super().__init__(commands, owner)
         self.pm4 = commands.pm4
         self._commands = commands
-        # what a work-item needs most, of all kernels
-        self.scratch_bytes_per_item = 0
+        # what a wave needs most, of all kernels
+        self.scratch_bytes_per_wave = 0
         # their memory must be there at submission
         self.signals: list[Signal] = []
         # whether the next packet waits for all before it
@@ -157,7 +158,8 @@ class AqlStream(Stream):
             raise NotSupported(
                 f"{kernel.name} has no kernel descriptor, by which an HSA queue starts it; use a compute queue"
             )
-        prepared = _Prepared(kernel_packet(kernel, launch), launch)
+        code = kernel.kernel
+        prepared = _Prepared(kernel_packet(kernel, launch), launch, code.scratch_bytes_per_item * code.wave_size)
         kernel.keep_prepared(key, prepared)
         return prepared
 
@@ -183,9 +185,8 @@ class AqlStream(Stream):
             self.fixups.append((start + aql.KERNARG_BYTE, at))
         PACK_ADDRESS(body, start + aql.COMPLETION_BYTE, signal_va)
         self._added(completion)
-        scratch = kernel.kernel.scratch_bytes_per_item
-        if scratch > self.scratch_bytes_per_item:
-            self.scratch_bytes_per_item = scratch
+        if prepared.wave_bytes > self.scratch_bytes_per_wave:
+            self.scratch_bytes_per_wave = prepared.wave_bytes
         if after is not None:
             after()
         return at
@@ -270,6 +271,9 @@ class AqlStream(Stream):
     def append(self, packets: bytes | bytearray) -> int:
         """Add packets from `queues.amd.aql`'s builders. The queue runs them unchanged."""
         aql.check_packets(packets)
+        # their waves may have 64 lanes
+        most = max(aql.private_segment_sizes(packets), default=0)
+        self.scratch_bytes_per_wave = max(self.scratch_bytes_per_wave, most * WAVE64_LANES)
         return self._append(packets, None)
 
     def _append(self, packets: bytes | bytearray, completion: Signal | None) -> int:

@@ -28,6 +28,7 @@ class Machine:
         self.asked.append(packets)
         if self.taken < packets:
             raise DeviceTimeout("not taken")
+        return self.taken
 
     def wait(self, timeline, value, timeout_us):
         if self.done < value:
@@ -80,14 +81,21 @@ def test_packets_that_wrap_are_there_before_the_first_header(machine):
 
 def test_a_slot_is_used_again_only_when_the_engine_has_counted_it(machine):
     machine.put(4)
-    machine.done, machine.taken = 1, 2
+    machine.done, machine.taken = 1, 1
     machine.put(3)
     with pytest.raises(DeviceTimeout, match="not taken"):
         machine.put(2)
     assert machine.ring.wptr == 7 * 64
-    machine.taken = 4
+    # the engine counts late: it has to have counted the slots that are used again, and no more
+    machine.taken = 2
     machine.put(2)
-    assert machine.asked[-2:] == [3, 3]
+    assert machine.asked[-2:] == [2, 2]
+    assert machine.ring.limit // 64 == 9
+    machine.done = 2
+    with pytest.raises(DeviceTimeout, match="not taken"):
+        machine.put(1)
+    machine.taken = 9
+    machine.put(4)
 
 
 def test_the_packet_that_signals_is_not_free_with_its_own_point(machine):

@@ -2,9 +2,10 @@
 
 The engine's firmware finds the `amd_queue_t` by its read index, reads there how much scratch memory a dispatch may use,
 and reports errors in a signal. It reads the object when the queue is mapped, so a queue that needs more scratch memory
-is drained and mapped again. Source: ROCr amd_aql_queue.cpp (constructor, InitScratchSRD, HandleInsufficientScratch,
-DynamicQueueEventsHandler). That the doorbell gets the number of the last packet is so there (ExecutePM4) and in
-tinygrad's ops_amd.py, AMDComputeAQLQueue.
+is drained and mapped again (`reserve_scratch`).
+
+Source: ROCr amd_aql_queue.cpp (constructor, InitScratchSRD, HandleInsufficientScratch, DynamicQueueEventsHandler).
+The doorbell gets the number of the last packet: its ExecutePM4, and tinygrad's ops_amd.py, AMDComputeAQLQueue.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from ringup.queues.amd.hsa_objects import (
     READ_INDEX_BYTE,
     SCRATCH_BYTE,
     VALUE_BYTE,
-    WAVE64_LANES,
     WRITE_INDEX_BYTE,
     scratch_fields,
 )
@@ -40,6 +40,7 @@ from ringup.queues.timeline import Point
 # of the queue's page: where the engine and the host store how many packets they have taken and stored
 READ_AT, WRITE_AT = OBJECT_AT + READ_INDEX_BYTE, OBJECT_AT + WRITE_INDEX_BYTE
 TAKEN_POLL_US = 20
+INVALID_TYPE = aql.INVALID[:1]
 # what the firmware stores in a queue's inactive signal. Source: ROCr amd_aql_queue.cpp, DynamicQueueEventsHandler
 REASONS = {
     0x1: "more scratch memory than the queue has",
@@ -76,12 +77,14 @@ class AqlStreams:
         return AqlStream(self.commands, self.owner)
 
 
-def taken(name: str, page: Access, clock: Clock) -> Callable[[int, float], None]:
-    """Return what waits until a queue's engine has taken so many packets. It raises `DeviceTimeout`."""
+def taken(name: str, page: Access, clock: Clock) -> Callable[[int, float], int]:
+    """Return what waits until a queue's engine has taken so many packets. It returns how many those are, and raises
+    `DeviceTimeout`.
+    """
     read = page.reader(READ_AT)
 
-    def wait(packets: int, timeout_s: float) -> None:
-        until(
+    def wait(packets: int, timeout_s: float) -> int:
+        return until(
             read,
             lambda index: index >= packets,
             clock=clock,
@@ -107,7 +110,7 @@ class AqlQueue(CardQueue):
         self._set_streams(streams)
 
     def _set_streams(self, streams: AqlStreams) -> None:
-        self._streams, self._scratch_bytes = streams, 0
+        self._streams, self._wave_bytes = streams, 0
         # what the last packet of each submission runs, but for the value
         self._release = bytearray(streams.commands.signal_pm4(self.timeline.gpu_va, 0))
 
@@ -139,8 +142,8 @@ class AqlQueue(CardQueue):
         self.check(stream)
         for signal in stream.signals:
             signal.gpu_va  # noqa: B018  it raises if the signal is gone
-        if stream.scratch_bytes_per_item > self._scratch_bytes:
-            self._grow_scratch(stream.scratch_bytes_per_item, timeout_s)
+        if stream.scratch_bytes_per_wave > self._wave_bytes:
+            self.reserve_scratch(stream.scratch_bytes_per_wave, timeout_s)
 
     def run(self, commands: bytes | bytearray, waits: list[Point], timeout_s: float) -> Point:
         """Submit packets that are complete."""
@@ -198,11 +201,18 @@ class AqlQueue(CardQueue):
         return point
 
     # --- scratch memory ---------------------------------------------------------------------------------------------
-    def _grow_scratch(self, bytes_per_item: int, timeout_s: float) -> None:
-        """Give the queue scratch memory of at least so many bytes for each work-item."""
+    def reserve_scratch(self, bytes_per_wave: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Give the queue scratch memory of at least so many bytes for each wave; more than it has makes it wait until
+        its work is done. `submit` does it by itself: call it before work that waits for the host.
+
+        Raises `OutOfMemory`, and what a point's `wait` raises.
+        """
+        self.admit()
+        bytes_per_wave = aql.number(bytes_per_wave, "bytes_per_wave", 0, 0xFFFF_FFFF)
+        if bytes_per_wave <= self._wave_bytes:
+            return
         streams = self._streams
-        # GUESS: a wave of 32 may be counted like one of 64, so each has memory for 64 work-items
-        block = streams.scratch.block(bytes_per_item * WAVE64_LANES)
+        block = streams.scratch.block(bytes_per_wave)
         self.idle(timeout_s)
         self.hardware.unmap()
         waits = list(self._waits)
@@ -210,7 +220,7 @@ class AqlQueue(CardQueue):
         streams.page.write(OBJECT_AT + SCRATCH_BYTE, scratch_fields(block, tmpring))
         self._services.map_again(self, ValueError(f"{self.name} was mapped again"))
         self._waits = waits
-        self._scratch_bytes = block.wave_bytes // WAVE64_LANES
+        self._wave_bytes = block.wave_bytes
 
     # --- how it stands ----------------------------------------------------------------------------------------------
     def restart(self, cause: Exception) -> None:
@@ -240,11 +250,23 @@ class AqlQueue(CardQueue):
         if not code:
             return ""
         reasons = [reason for bit, reason in REASONS.items() if code & bit]
-        index = self._index(READ_AT)
+        index = self._first()
         return (
             f"{self.name} has stopped at packet {index} ({self._packet_at(index)}):"
             f" {' and '.join(dict.fromkeys(reasons)) or 'no known reason'} (code {code:#x})"
         )
+
+    def _first(self) -> int:
+        """Return the number of the first packet that the engine has not taken. It may count packets later than it
+        takes them: those are INVALID.
+        """
+        index, end = self._index(READ_AT), self.ring.wptr // PACKET_BYTES
+        while index < end and self._streams.ring[(at := self._place_of(index)) : at + 1] == INVALID_TYPE:
+            index += 1
+        return index
+
+    def _place_of(self, index: int) -> int:
+        return index * PACKET_BYTES % self.ring.size_bytes
 
     def _packet_at(self, index: int) -> str:
         (packet,) = self._decoded(index)
@@ -252,8 +274,8 @@ class AqlQueue(CardQueue):
 
     def stands(self) -> list[str]:
         """Return lines that say for which signals the engine waits."""
-        index = self._index(READ_AT)
-        if self.taken_bytes >= self.ring.wptr:
+        index = self._first()
+        if index * PACKET_BYTES >= self.ring.wptr:
             return []
         (packet,) = self._decoded(index)
         handles = [value for name, value in packet.fields.items() if name.startswith("dep_signal") and value]
@@ -264,7 +286,7 @@ class AqlQueue(CardQueue):
         return [f"{self.name}: packet {index}, {packet.name}, waits for {', '.join(map(self._signal_text, handles))}"]
 
     def _decoded(self, index: int) -> list[Packet]:
-        at = index * PACKET_BYTES % self.ring.size_bytes
+        at = self._place_of(index)
         return AqlDecoder(self._streams.commands.pm4.version).decode(bytes(self._streams.ring[at : at + PACKET_BYTES]))
 
     def _signal_text(self, gpu_va: int) -> str:

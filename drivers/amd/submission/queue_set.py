@@ -282,7 +282,7 @@ class QueueSet:
         unit_bytes: int,
         polled: bool,
         inline: Inline | None = None,
-        consumed: Callable[[int, float], None] | None = None,
+        consumed: Callable[[int, float], int] | None = None,
         pointers_at: tuple[int, int] = (RPTR_AT, WPTR_AT),
     ) -> CardQueueParts:
         """Return what a queue is made of. `index`: its doorbell's; `unit_bytes`: what that counts; `polled`: its engine

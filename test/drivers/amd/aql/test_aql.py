@@ -206,6 +206,52 @@ def test_dynamic_lds_stacks_and_the_packet_are_what_kernels_expect(up):
         assert words(card, target, 3).tolist() == [1, 64, 320]
 
 
+def test_packets_of_ones_own_bring_their_scratch_memory_and_read_arguments_where_they_say(up):
+    card, program = up
+    kernel = program["large_stack"]
+    with card.alloc(4 * 64 * 2) as large, card.alloc(4096, "host", visible=True) as arguments:
+        arguments.view[:12] = struct.pack("<QI", large.gpu_va, 11)
+        stream = card.aql.stream()
+        stream.append(
+            aql.kernel_dispatch(
+                program.base_va + kernel.kernel.descriptor_offset,
+                (128, 1, 1),
+                (64, 1, 1),
+                kernarg_address=arguments.gpu_va,
+                private_segment_size=kernel.kernel.scratch_bytes_per_item,
+                order=aql.EVERYBODY,
+            )
+        )
+        card.copy.wait_for(card.aql.submit(stream))
+        item = np.arange(64)
+        expected = sum(((i * 37 + item) & 511) * 11 + item for i in range(11))
+        assert (words(card, large, 128).reshape(2, 64) == expected).all()
+
+
+def test_scratch_memory_that_was_reserved_needs_no_wait_for_work_that_waits_for_the_host(up):
+    card, program = up
+    gate, queue = card.signal(1), card.new_aql_queue()
+    need = program["medium_stack"].kernel.scratch_bytes_per_item * 32
+    with card.alloc(4 * 64 * 2) as medium:
+        held, stream = queue.stream(), queue.stream()
+        held.barrier_and(gate)
+        stream.dispatch(program["medium_stack"], 2, 64, [medium, 11])
+        assert stream.scratch_bytes_per_wave == need
+        queue.reserve_scratch(need)
+        queue.submit(held)
+        last = queue.submit(stream)
+        with pytest.raises(DeviceTimeout, match=f"waiting for {last.value} on {card.name} {queue.name}"):
+            queue.reserve_scratch(4 * need, timeout_s=0.01)
+        assert not last.done
+        gate.value = 0
+        last.wait(1)
+        queue.reserve_scratch(4 * need)
+        queue.submit(stream).wait(1)
+        with pytest.raises(ValueError, match="bytes_per_wave is 0 to 0xffffffff, not -0x1"):
+            queue.reserve_scratch(-1)
+    queue.close()
+
+
 def test_a_wait_for_another_queue_outlasts_the_growth_of_scratch_memory(up):
     card, program = up
     with card.alloc(4 * 64 * 4) as large:

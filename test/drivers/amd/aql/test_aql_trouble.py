@@ -244,3 +244,20 @@ def test_a_closed_queue_refuses_work_and_its_place_is_free_again(card):
     assert card.aql is not queue
     assert card.aql.name == queue.name
     card.aql.submit(card.aql.stream()).wait(1)
+
+
+def test_a_card_that_a_process_left_in_a_barrier_starts_again(bench):
+    made = bench("navi31")
+    stream = made.card.aql.stream()
+    stream.barrier_and(made.card.signal(1))
+    made.card.aql.submit(stream)
+    made.radeon.kill_holder()
+    with ringup.open(made.radeon.name, kind=ringup.Radeon, transport={"card": made.radeon}) as card:
+        assert card.info.found == "dirty"
+        card.aql.submit(card.aql.stream()).wait(1)
+    # memory of the dead process is gone, and its queue reads ones there
+    assert all(
+        "no memory" in event.form or "fence scope" in event.form or "stops" in event.form
+        for event in made.radeon.violations
+    )
+    made.radeon.violations.clear()
