@@ -417,6 +417,9 @@ class Cells:
         name = self.map.names[address]
         for start in row.starts:
             field, _, wanted = start.partition("=")
+            # not every version has each of a row's fields
+            if field != "*" and not self.has_field(name, field):
+                continue
             found = value if field == "*" else self.field(name, field, value)
             if found and (not wanted or found == int(wanted, 0)):
                 what = "" if field == "*" else f".{field}"

@@ -18,7 +18,8 @@ class Generation:
     """What all chips of a generation share.
 
     `mes`: the module of the scheduler's frames. `boot`: firmware types that the RLC needs to boot; the other engines'
-    are the same in all generations.
+    are the same in all generations. `reset_unmaps`: the scheduler's RESET of a kernel's graphics queue leaves the queue
+    unmapped: gfx_v12_0.c, reset_kgq, maps it again, gfx_v11_0.c does not.
     """
 
     compute_mqd: type[Struct]
@@ -26,14 +27,16 @@ class Generation:
     sdma_mqd: type[Struct]
     mes: Any
     boot: tuple[int, ...]
+    reset_unmaps: bool
 
 
 RDNA3 = Generation(
     mqd.v11_compute_mqd, mqd.v11_gfx_mqd, mqd.v11_sdma_mqd, mes_v11,
     (psp.GFX_FW_TYPE_RLC_IRAM, psp.GFX_FW_TYPE_RLC_DRAM_BOOT, psp.GFX_FW_TYPE_RLC_P, psp.GFX_FW_TYPE_RLC_V),
+    False,
 )  # fmt: skip
 # its RLC files have header version 2.2, without RLC_P and RLC_V
 RDNA4 = Generation(
     mqd.v12_compute_mqd, mqd.v12_gfx_mqd, mqd.v12_sdma_mqd, mes_v12,
-    (psp.GFX_FW_TYPE_RLC_IRAM, psp.GFX_FW_TYPE_RLC_DRAM_BOOT),
+    (psp.GFX_FW_TYPE_RLC_IRAM, psp.GFX_FW_TYPE_RLC_DRAM_BOOT), True,
 )  # fmt: skip

@@ -43,6 +43,19 @@ def test_write_data_reaches_registers_by_dword_number(core, mec):
     assert (core.get("SCRATCH_REG0"), core.get("SCRATCH_REG1")) == (0x1234, 0x5678)
 
 
+def test_compute_queues_of_gfx12_set_registers_in_pairs(core, mec, navi48_core):
+    """Mesa ac_parse_ib.c: SET_SH_REG_PAIRS and SET_UCONFIG_REG_PAIRS, of which the last is no packet of GFX11."""
+    navi48_core.queue().run(
+        *p(0xBE, 0x41, 0x2222, 0x40, 0x1111), *p(0xBA, 0x241, 4, 0x240, 3), *store(navi48_core.DATA, 1)
+    )
+    assert [navi48_core.get(name) for name in ("SCRATCH_REG0", "SCRATCH_REG1")] == [0x1111, 0x2222]
+    navi48_core.select(1)
+    assert [navi48_core.get(f"COMPUTE_USER_DATA_{number}") for number in range(2)] == [3, 4]
+    assert navi48_core.number(navi48_core.DATA) == 1
+    mec.run(*p(0xBE, 0x40, 0x1111))
+    assert core.ih.entries[0][1] == SRC_BAD_OPCODE
+
+
 def test_set_uconfig_reg_is_the_ring_test_of_amdgpu(core, mec):
     # gfx_v11_0_ring_test_ring: offset from 0xC000
     mec.run(0xC001_7900, 0x40, 0xDEAD_BEEF)

@@ -112,6 +112,28 @@ def test_every_name_of_every_row_is_a_register_of_some_chip():
         assert [row for row in table.rows if id(row) not in claimed] == [], block
 
 
+def test_every_field_that_starts_something_is_one_of_some_chip():
+    for block, table in TABLES.items():
+        missing = {(id(row), start): row for row in table.rows for start in row.starts if start != "*"}
+        for chip in CHIPS:
+            if block not in blocks_of(chip):
+                continue
+            cells = Cells(chip, block)
+            for name, row in table.of(cells.map.addresses).items():
+                for start in row.starts:
+                    if cells.has_field(name, start.partition("=")[0]):
+                        missing.pop((id(row), start), None)
+        assert list(missing.values()) == [], block
+
+
+def test_a_field_that_a_version_lacks_starts_nothing():
+    """COMPUTE_PGM_RSRC3 of gc_12_0_0_sh_mask.h: INST_PREF_SIZE takes the place of TRAP_ON_START and TRAP_ON_END."""
+    cells = Cells("navi48", "gc")
+    address = cells.address("COMPUTE_PGM_RSRC3")
+    cells.write(address, 0xFF << 4)
+    assert cells.read(address) == 0xFF << 4
+
+
 def known_writes():
     """Return what Linux's amdgpu writes to each register while it brings a navi31 up, from the log of a virtual
     machine.

@@ -1,7 +1,8 @@
-"""SDMA: what each packet leaves in memory, rings and pointers, and mistakes that stop a queue. Source: sdma_v6_0.c and
-the packet header.
+"""SDMA: what each packet leaves in memory, rings and pointers, and mistakes that stop a queue. Source: sdma_v6_0.c,
+sdma_v7_0.c and the packet headers.
 
-Packets are written as dwords: `op | sub_op << 8`, then the fields as sdma_v6_0_0_pkt_open.h places them.
+Packets are written as dwords: `op | sub_op << 8`, then the fields as sdma_v6_0_0_pkt_open.h places them. Those of 7.0
+differ where a test says so.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import struct
 
 import pytest
 
-from ringup.autogen.amd.mqd import v11_sdma_mqd
 from ringup.autogen.structs import memory
 from ringup.errors import Unmodelled
+from ringup.silicon.amd.board.chips import find
 from ringup.silicon.amd.common.parts import Board, VmFault
-from ringup.silicon.amd.sdma.engine import SDMA_6, Sdma
+from ringup.silicon.amd.sdma.engine import Sdma
 from ringup.silicon.common.cells import Cells, RegisterSpace
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
@@ -26,6 +27,8 @@ from ringup.silicon.common.memory import HostMemory, Vram
 RING, RING_BYTES = 0x100_0000, 4096
 RPTR_AT, WPTR_AT, DATA = 0x110_0000, 0x110_0008, 0x200_0000
 PAGE = 4096
+# SDMA_PKT_COPY_LINEAR_HEADER_CPV of sdma_v6_0_0_pkt_open.h.
+CPV = 1 << 19
 
 
 class Pages:
@@ -63,14 +66,18 @@ class Bell:
 
 
 class Rig:
-    def __init__(self, index=0):
+    def __init__(self, index=0, chip="navi31"):
         clock = VirtualClock()
-        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
-        self.cells, self.pages, self.bell = Cells("navi31", "gc"), Pages(), Bell()
+        row = find(chip)
+        self.row, self.board = (
+            row.gc.sdma,
+            Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory()),
+        )
+        self.cells, self.pages, self.bell = Cells(chip, "gc"), Pages(), Bell()
         self.board.space.attach(self.cells)
-        self.board.space.attach(Cells("navi31", "nbio"))
+        self.board.space.attach(Cells(chip, row.bus.block))
         self.index = index
-        self.engine = Sdma(self.board, self.pages, self.bell, self.cells, index)
+        self.engine = Sdma(self.board, self.pages, self.bell, self.cells, index, self.row)
         self.wptr = 0
 
     def set(self, name, value, queue=0):
@@ -82,11 +89,23 @@ class Rig:
     def engine_set(self, name, value):
         self.cells.write(self.cells.address(f"SDMA{self.index}_{name}"), value)
 
+    def halt(self, value):
+        """SDMA0_F32_CNTL.HALT, SDMA0_MCU_CNTL.HALT."""
+        self.engine_set(self.row.control, value)
+
+    def freeze(self):
+        self.engine_set("FREEZE", self.cells.replace(f"SDMA{self.index}_FREEZE", 0, **{self.row.freeze: 1}))
+
+    def register_write(self, name, value):
+        """Return the packet that writes a register: the address counts dwords before 7.0."""
+        address = self.cells.address(name)
+        return (14, address, value) if self.row.version[0] == 7 else (14 | 0xF << 28, address // 4, value)
+
     def start(self, queue=0, control=0x80_1000, rptr=0):
         """Start a queue as sdma_v6_0_gfx_resume does: RPTR_WRITEBACK_ENABLE 12, RB_PRIV 23."""
-        for number in SDMA_6.firmware:
+        for number in self.row.firmware:
             self.engine.firmware_loaded(number, b"")
-        self.engine_set("F32_CNTL", 0)
+        self.halt(0)
         self.engine_set("CNTL", 1)  # TRAP_ENABLE
         self.set("RB_BASE", RING + queue * 0x10000 >> 8, queue)
         for name, value in (("RB_RPTR", rptr), ("RB_WPTR", rptr)):
@@ -128,9 +147,10 @@ class Rig:
         return bytes(self.pages.data[at : at + size])
 
 
-@pytest.fixture
-def rig():
-    return Rig().start()
+@pytest.fixture(params=["navi31", "navi48"])
+def rig(request):
+    """A started engine of 6.0 and one of 7.0 in turn."""
+    return Rig(chip=request.param).start()
 
 
 def both(address):
@@ -373,21 +393,40 @@ def test_timestamps_are_the_100_mhz_counter_and_the_engines_own(rig):
     assert 0x1000 <= own < 0x1000 + 1_000
 
 
-def test_a_register_write_changes_the_enabled_bytes(rig):
+def test_a_register_write_changes_the_enabled_bytes():
+    rig = Rig().start()
     rig.cells["SCRATCH_REG0"] = 0x11223344
     scratch = rig.cells.address("SCRATCH_REG0") // 4
     rig.run(14 | 0b0110 << 28, scratch, 0xAABBCCDD)
     assert rig.cells["SCRATCH_REG0"] == 0x11BBCC44
 
 
+def test_a_register_write_of_7_0_has_a_byte_address_and_no_byte_enables():
+    """sdma_v7_0.c, emit_wreg."""
+    rig = Rig(chip="navi48").start()
+    rig.run(14, rig.cells.address("SCRATCH_REG0"), 0xAABBCCDD)
+    assert rig.cells["SCRATCH_REG0"] == 0xAABBCCDD
+    rig.run(14, rig.cells.address("SCRATCH_REG0") + 2, 0)
+    assert "a register write to byte" in rig.stopped[0]
+
+
+def test_a_copy_of_7_0_may_have_a_dword_of_compression_settings():
+    """sdma_v7_0.c, emit_copy_buffer: the CPV bit of the header."""
+    rig = Rig(chip="navi48").start()
+    rig.pages.data[DATA : DATA + 4] = b"copy"
+    rig.run(1 | CPV, 3, 0, *both(DATA), *both(DATA + 64), 0, 5, *both(DATA + 128), 1)
+    assert rig.data(4, DATA + 64) == b"copy"
+    assert rig.data(1, DATA + 128) == b"\1"
+    with pytest.raises(Unmodelled, match="compressed memory"):
+        rig.run(1 | CPV, 3, 0, *both(DATA), *both(DATA + 64), 1 << 8)
+
+
 @pytest.mark.parametrize(("privileged", "vmid"), [(0, 3), (1, 3), (0, 0)])
-def test_a_process_may_not_write_registers(privileged, vmid):
-    rig = Rig().start()
+def test_a_process_may_not_write_registers(rig, privileged, vmid):
     rig.set("RB_CNTL", 0)
     rig.set("RB_BASE", RING + (16 << 20 if vmid == 3 else 0) >> 8)
     rig.set("RB_CNTL", privileged << 23 | vmid << 24 | 10 << 1 | 1)
-    scratch = rig.cells.address("SCRATCH_REG0") // 4
-    rig.run(14 | 0xF << 28, scratch, 0xAABBCCDD, 1 << 8)
+    rig.run(*rig.register_write("SCRATCH_REG0", 0xAABBCCDD), 1 << 8)
     allowed = privileged or not vmid
     assert rig.cells["SCRATCH_REG0"] == (0xAABBCCDD if allowed else 0)
     # GFX_11_0_0__SRCID__SDMA_SRBMWRITE
@@ -460,25 +499,25 @@ def test_halting_and_resetting_in_the_middle_of_a_copy_keeps_the_rest_undone(rig
     rig.pages.mapped.update(range(0x1000))
     rig.pages.data[0:0x40_0000] = b"\x5a" * 0x40_0000
     rig.run(1, 0x3F_FFFF, 0, *both(0), *both(DATA), time_us=20)
-    rig.engine_set("F32_CNTL", 1)
+    rig.halt(1)
     rig.board.clock.sleep_us(1_000)
     done = rig.data(0x40_0000).count(b"\x5a")
     assert 0 < done < 0x40_0000
     rig.engine_set("QUEUE_RESET_REQ", 1)
-    rig.engine_set("F32_CNTL", 0)
+    rig.halt(0)
     rig.board.clock.sleep_us(1_000)
     assert rig.data(0x40_0000).count(b"\x5a") == done
     assert rig.get("RB_CNTL") & 1 == 0
 
 
 def test_a_soft_reset_lifts_the_freeze_drops_the_queues_and_keeps_the_firmware(rig):
-    rig.engine_set("FREEZE", 1 << 4)
+    rig.freeze()
     rig.engine.soft_reset()
     assert rig.get("RB_CNTL") & 1 == 0
     assert rig.cells.read(rig.cells.address("SDMA0_FREEZE")) == 0
     # Halted, as sdma_v6_0_soft_reset finds it before its start.
-    assert rig.cells.read(rig.cells.address("SDMA0_F32_CNTL")) & 1
-    rig.engine_set("F32_CNTL", 0)
+    assert rig.cells.read(rig.cells.address(f"SDMA0_{rig.row.control}")) & 1
+    rig.halt(0)
     rig.set("RB_RPTR", 0)
     rig.set("RB_CNTL", 0x80_1000 | 10 << 1 | 1)
     rig.wptr = 0
@@ -488,7 +527,7 @@ def test_a_soft_reset_lifts_the_freeze_drops_the_queues_and_keeps_the_firmware(r
 
 def test_an_engine_without_firmware_runs_nothing():
     rig = Rig()
-    rig.engine_set("F32_CNTL", 0)
+    rig.halt(0)
     assert "without firmware" in rig.board.log.find("violation")[0].text
     rig.set("DOORBELL", 1 << 28)
     rig.set("DOORBELL_OFFSET", 0x200 << 2)
@@ -532,7 +571,7 @@ def test_a_queue_that_polls_finds_its_write_pointer_in_memory(rig):
 
 
 def test_a_descriptor_maps_a_queue_and_unmapping_gives_its_read_pointer(rig):
-    mqd = v11_sdma_mqd(
+    mqd = rig.row.mqd(
         sdmax_rlcx_rb_cntl=10 << 1 | 1 << 12,
         sdmax_rlcx_rb_base=RING + 0x20000 >> 8,
         sdmax_rlcx_rb_rptr_addr_lo=RPTR_AT + 64,
@@ -592,15 +631,14 @@ def test_a_queue_that_asked_for_what_the_model_lacks_goes_no_further(rig):
 
 @pytest.mark.parametrize("register", ["QUEUE_RESET_REQ", "QUEUE0_RB_CNTL"])
 def test_a_packet_may_take_its_own_queue_down(rig, register):
-    address = rig.cells.address(f"SDMA0_{register}") // 4
-    rig.run(14 | 0xF << 28, address, int(register == "QUEUE_RESET_REQ"), *FENCE)
+    rig.run(*rig.register_write(f"SDMA0_{register}", int(register == "QUEUE_RESET_REQ")), *FENCE)
     assert rig.data(4) == bytes(4)
     rig.start().run(*FENCE)
     assert rig.data(4) == b"\x78\x56\x34\x12"
 
 
 def test_a_freeze_holds_the_queues_until_it_is_lifted(rig):
-    rig.engine_set("FREEZE", 1 << 4)
+    rig.freeze()
     rig.run(*FENCE)
     assert rig.data(4) == bytes(4)
     rig.engine_set("FREEZE", 0)

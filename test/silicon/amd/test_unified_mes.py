@@ -14,8 +14,8 @@ from ringup.autogen.structs import memory
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.gc.grbm import Slot
 
-KIQ_RING, SCHED_RING, USER_RING = 0x60_0000, 0x61_0000, 0x63_0000
-SCHED_MQD, USER_MQD = 0x70_0000, 0x70_6000
+KIQ_RING, SCHED_RING, GFX_RING, USER_RING = 0x60_0000, 0x61_0000, 0x62_0000, 0x63_0000
+SCHED_MQD, GFX_MQD, USER_MQD = 0x70_0000, 0x70_2000, 0x70_6000
 STATUS, POINTERS = 0x71_0000, 0x72_0000
 KIQ_BELL, SCHED_BELL = 0x18, 0x16
 
@@ -137,6 +137,39 @@ def test_a_register_is_written_and_another_awaited_through_the_kiqs_pipe(navi48_
         wait_reg_mem={"op": api.WRM_OPERATION__WR_WAIT_WR_REG, "reference": 1, "mask": 1, "reg_offset1": numbers[0], "reg_offset2": numbers[1]},
     )  # fmt: skip
     assert navi48_core.flushed == [1]
+
+
+def test_a_reset_graphics_queue_is_unmapped_and_mapped_anew(navi48_core, started):
+    """gfx_v12_0_reset_kgq: RESET, then ADD_QUEUE with the MQD's first state."""
+
+    def add():
+        return started.call(
+            started.kiq, api.MESAPI__ADD_QUEUE, api.MES_SCH_API_ADD_QUEUE, map_legacy_kq=1, queue_type=api.MES_QUEUE_TYPE_GFX,
+            doorbell_offset=0x116, mqd_addr=GFX_MQD, wptr_addr=POINTERS + 0x2000,
+        )  # fmt: skip
+
+    image = mqd.v12_gfx_mqd(
+        cp_mqd_base_addr=GFX_MQD,
+        cp_gfx_hqd_base=GFX_RING >> 8,
+        cp_gfx_hqd_cntl=0x00A0_0507,
+        cp_gfx_hqd_rptr_addr=POINTERS + 0x2100,
+        cp_rb_doorbell_control=0x116 << 2 | 1 << 30,
+        cp_gfx_hqd_active=1,
+    )
+    navi48_core.hub.write(0, GFX_MQD, bytes(memory(image)), "")
+    assert add()
+    gfx = started.feeder(GFX_RING, 0x116, POINTERS + 0x2000)
+    # This is no packet.
+    gfx.run(0)
+    assert started.call(
+        started.kiq, api.MESAPI__RESET, api.MES_SCH_API_RESET, reset_legacy_gfx=1, queue_type=api.MES_QUEUE_TYPE_GFX,
+        doorbell_offset_lp=0x116,
+    )  # fmt: skip
+    assert not navi48_core.gc.cp.queues[Slot(0, 0, 0)].connected
+    assert add()
+    gfx.wptr = 0
+    gfx.run(0xC003_3700, 5 << 8 | 1 << 20, navi48_core.DATA, 0, 7)
+    assert navi48_core.number(navi48_core.DATA) == 7
 
 
 @pytest.mark.parametrize(

@@ -382,7 +382,9 @@ class Mes:
         return None
 
     def reset_queue(self, frame: Any) -> Iterator[float]:
-        """Drop what a queue is doing; it stays mapped and continues at its write pointer."""
+        """Drop what a queue is doing; it stays mapped and continues at its write pointer, unless the generation unmaps
+        it.
+        """
         if frame.hang_detect_only or frame.hang_detect_then_reset:
             raise Unmodelled("MES RESET with hang detection")
         if frame.reset_legacy_gfx:
@@ -395,6 +397,9 @@ class Mes:
             self._note("RESET: no queue of doorbell {:#x}", frame.doorbell_offset)
             return
         yield from stop_queues(self._cp, [queue], Stop.RESET)
+        if frame.reset_legacy_gfx and self._row.reset_unmaps:
+            self.clients = [client for client in self.clients if client.slot != slot]
+            return
         hqd = queue.hqd
         hqd.rptr = hqd.wptr
         hqd.active = True

@@ -20,6 +20,7 @@ MAX_COUNT = 0x3FFF
 # PAL, IT_SET_*_REG_PAIRS*__GFX11; Mesa sid.h
 SET_CONTEXT_REG_PAIRS, SET_CONTEXT_REG_PAIRS_PACKED = 0xB8, 0xB9
 SET_SH_REG_PAIRS, SET_SH_REG_PAIRS_PACKED, SET_SH_REG_PAIRS_PACKED_N = 0xBA, 0xBB, 0xBD
+SET_UCONFIG_REG_PAIRS = 0xBE
 
 
 class Window(NamedTuple):
@@ -131,4 +132,9 @@ RULES: dict[int, Rule] = {
     SET_SH_REG_PAIRS: Rule(set_pairs(SH), (1, MAX_COUNT), "g"),
     SET_SH_REG_PAIRS_PACKED: Rule(set_packed_pairs(SH), (3, MAX_COUNT), "mg"),
     SET_SH_REG_PAIRS_PACKED_N: Rule(set_packed_pairs(SH), (3, MAX_COUNT), "mg"),
+}
+# since GFX12, also in compute queues. Source: Mesa ac_parse_ib.c, radv_cs.h
+RULES_12: dict[int, Rule] = {
+    SET_SH_REG_PAIRS: Rule(set_pairs(SH), (1, MAX_COUNT), "mg"),
+    SET_UCONFIG_REG_PAIRS: Rule(set_pairs(UCONFIG), (1, MAX_COUNT), "mg"),
 }

@@ -86,6 +86,7 @@ class Cp:
         self.interrupts, self.dispatcher = interrupts, dispatcher
         self.cells, self.row = grbm.cells, grbm.row
         self.opcodes = pm4.OPCODES[self.row.version]
+        self._rules = RULES | (pm4_registers.RULES_12 if self.row.version[0] >= 12 else {})
         # queues that were disconnected with their waves, by MQD
         self.saved: dict[int, Saved] = {}
         self.scheduler: Scheduler | None = None
@@ -282,10 +283,10 @@ class Cp:
         if schedules and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
         if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
-            aql = Aql(self, queue, RULES)
+            aql = Aql(self, queue, self._rules)
             return aql, aql.run()
         engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
-        parser = Parser(self, queue, engines, RULES)
+        parser = Parser(self, queue, engines, self._rules)
         return parser, parser.run()
 
     def is_kiq(self, slot: Slot) -> bool:
