@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.seam import Clock, Interrupts
 from ringup.errors import DeviceTimeout, RingupError
 from ringup.queues.timeline import Timeline
 
@@ -12,6 +13,20 @@ from ringup.queues.timeline import Timeline
 LOOKS = 64
 # sleep where no interrupt comes; each is twice as long as the one before
 FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000
+
+
+class Sleeps(Protocol):
+    """The part of a device that waits need."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """What ends a sleep."""
+        ...
 
 
 class Poller:
@@ -25,12 +40,16 @@ class Poller:
 
     def __init__(
         self,
-        device: Device,
+        device: Sleeps,
         examine: Callable[[bool], None],
         glance: Callable[[bool], bool],
         explain: Callable[[RingupError], None],
+        *,
+        longest_nap_us: int = LONGEST_NAP_US,
     ) -> None:
+        """`longest_nap_us`: of one sleep; long where everything that matters ends it."""
         self._device, self._examine, self._glance, self._explain = device, examine, glance, explain
+        self._longest_nap_us = longest_nap_us
         # the end of the error of a wait that ran out
         self.advice = ""
 
@@ -78,4 +97,4 @@ class Poller:
                 error = DeviceTimeout(f"{seen()} for {timeout_us / 1e6:g} s{self.advice}")
                 self._explain(error)
                 raise error
-            nap_us = min(2 * nap_us, LONGEST_NAP_US)
+            nap_us = min(2 * nap_us, self._longest_nap_us)

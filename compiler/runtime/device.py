@@ -42,7 +42,7 @@ class Device:
         shapes of kernels.
         """
         self.card, self.tuning = card, tuning
-        self.target = str(card.blocks.ips.chip.target)
+        self.target = str(card.info.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs = Programs(card)

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.linux import pci
@@ -21,32 +18,29 @@ from ringup.drivers.amd.lifecycle import bringup, host_reach
 from ringup.drivers.amd.lifecycle.bringup import Bringup
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.lifecycle.reset import Reset
+from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
-from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
+from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.hsa_signals import Signal
 from ringup.drivers.amd.submission.queue_set import QueueSet
+from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer, Where
-from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.cleanup import Teardown
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
-from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
-from ringup.queues.amd.program import Program
 from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
 
 if TYPE_CHECKING:
-    from ringup import Tensor
     from ringup.drivers.amd.observe.report import Report
-    from ringup.drivers.amd.profiling import CardProfile
-    from ringup.queues.amd.objects.code_object import CodeObject
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -58,31 +52,7 @@ REPORT_TELLS = "; `card.report()` tells more"
 LINK_CHECK_EVERY = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CardInfo:
-    """What a card is. Sizes are in bytes. `doubts`: where its firmware and tables differ from what the driver was
-    written for.
-    """
-
-    name: str
-    chip: str
-    target: str
-    pci_id: str
-    vram_bytes: int
-    window_bytes: int
-    compute_units: int
-    shader_engines: int
-    wave_size: int
-    lds_bytes: int
-    l2_bytes: int
-    versions: dict[str, str]
-    firmware: dict[str, str]
-    found: str
-    resets: tuple[str, ...]
-    doubts: tuple[str, ...]
-
-
-class Radeon:
+class Radeon(AnyRadeon[Device, QueueSet]):
     """One card that is up. It belongs to the thread that opened it. Use it as a context manager, or `close` it."""
 
     def __init__(
@@ -93,7 +63,7 @@ class Radeon:
 
         Raises a `RingupError` that names the failing stage; the card is torn down then.
         """
-        self.device, self.owner = device, Owner(device.name)
+        super().__init__(device)
         self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
         self._watch = watch
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
@@ -101,9 +71,6 @@ class Radeon:
         self.rungs: list[Rung] = []
         self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._counts = Counts()
-        # by address
-        self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
-        self._closed = False
         self._looks = 0
         self._warned: set[str] = set()  # doubts that were logged
         # for a queue whose wait ran out: the value that was done, and when
@@ -114,7 +81,6 @@ class Radeon:
         self._reported = 0
         self._late: DeviceTimeout | None = None  # the last wait that ran out
         self._mistakes = Mistakes(device, self._locate)
-        self._tensors = Tensors(self)
         self._start()
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
@@ -165,7 +131,7 @@ class Radeon:
         if not replaced:
             self._aql: AqlQueue | None = None
             self.compute = self._queues.compute()
-            self._copies: dict[int, CopyQueue] = {0: self._queues.copy(0)}
+            self._copies = {0: self._queues.copy(0)}
         for queue in self._queues.queues:
             queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
 
@@ -186,9 +152,22 @@ class Radeon:
 
     # --- what it is -------------------------------------------------------------------------------------------------
     @property
-    def name(self) -> str:
-        """The card's name."""
-        return self.device.name
+    def memory(self) -> Memory:
+        """The address space of its queues."""
+        return self.spaces.user
+
+    @property
+    def target(self) -> str:
+        """What compilers call its instruction set."""
+        return self.blocks.ips.chip.target
+
+    @property
+    def _copy_engines(self) -> int:
+        return len(self.blocks.sdma)
+
+    def gpu_clock(self) -> int:
+        """Read the counter of the reference clock."""
+        return self.blocks.gfx.gpu_clock()
 
     def __repr__(self) -> str:
         return f"<{self.blocks.ips.chip.name} {self.name}>"
@@ -232,25 +211,6 @@ class Radeon:
 
     # --- queues -----------------------------------------------------------------------------------------------------
     @property
-    def copy(self) -> CopyQueue:
-        """The first copy engine's queue."""
-        return self._copies[0]
-
-    @property
-    def copies(self) -> tuple[CopyQueue, ...]:
-        """A queue of every copy engine; those of all engines but the first are made on first use."""
-        self._check()
-        for engine in range(len(self.blocks.sdma)):
-            if engine not in self._copies:
-                self._copies[engine] = self._queues.copy(engine)
-        return tuple(self._copies[engine] for engine in sorted(self._copies))
-
-    def new_compute_queue(self) -> ComputeQueue:
-        """Return another compute queue, on hardware of its own. Raises `NotSupported` when all are in use."""
-        self._check()
-        return self._queues.compute()
-
-    @property
     def aql(self) -> AqlQueue:
         """A queue for packets of HSA; it is made on first use."""
         self._check()
@@ -274,35 +234,6 @@ class Radeon:
         self._check()
         return self._queues.hsa_signal(value, where, name)
 
-    def new_copy_queue(self, engine: int = 0) -> CopyQueue:
-        """Return another queue of a copy engine. Raises `NotSupported` when all are in use."""
-        self._check()
-        return self._queues.copy(engine)
-
-    @property
-    def queues(self) -> tuple[CardQueue, ...]:
-        """Every queue of the card, in the order they were made."""
-        return tuple(self._queues.queues)
-
-    def profile(self) -> CardProfile:
-        """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun
-        inside.
-        """
-        self._check()
-        # few cards are profiled, so it is imported on use
-        from ringup.drivers.amd.profiling import CardProfile
-
-        return CardProfile(self)
-
-    # --- memory and programs ----------------------------------------------------------------------------------------
-    def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:
-        """Return memory that the card's queues reach. `visible`: the CPU sees it too, as it does all host memory.
-
-        New VRAM holds old bytes; host memory is zero. Raises `OutOfMemory`.
-        """
-        self._check()
-        return self.spaces.user.alloc(size_bytes, where, visible=visible, name=name)
-
     def pin(self, buffer: Any, name: str = "") -> Buffer:
         """Let the card reach the caller's memory without a copy: a writable buffer of whole pages. Free the result
         before that memory is freed.
@@ -312,54 +243,7 @@ class Radeon:
         self._check()
         return self.spaces.user.import_host(self.device.pin(memoryview(buffer).cast("B")), name, adopt=True)
 
-    def load(self, code: bytes | CodeObject, name: str = "program", *, kernel: str = "") -> Program:
-        """Put a code object (an ELF for the amdgcn target, or a parsed one) into the card's memory.
-
-        Of a fat binary, such as a library that HIP's compiler made, the object for this card is taken; of several, the
-        one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
-        """
-        # only a card that runs programs needs them
-        from ringup.queues.amd.objects.code_object import CodeObject, parse
-
-        self._check()
-        if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
-            raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
-        target = self.blocks.ips.chip.target
-        parsed = code if isinstance(code, CodeObject) else parse(bytes(code), name, target, kernel=kernel)
-        parsed.check_runs_on(target)
-        align = max(parsed.image_align, PROGRAM_ALIGN)
-        size_bytes = parsed.image_bytes + PREFETCH_BYTES
-        buffer = self.spaces.user.alloc(size_bytes, "vram", visible=False, name=name, align=align)
-        with undone_on_error(buffer.free):
-            image = parsed.relocate(buffer.gpu_va)
-            self.copy.upload(buffer, image).wait()
-            # ORDER: the copy engine writes through the same mapping; from here on no kernel can overwrite code or
-            # constants
-            variables = [(piece.offset, piece.size_bytes) for piece in parsed.pieces if piece.writable]
-            self.spaces.user.write_protect(buffer, variables)
-            program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
-        return program
-
-    @property
-    def tensors(self) -> Tensors:
-        """What makes its tensors and keeps what was compiled for them."""
-        return self._tensors
-
-    def tensor(self, data: object, dtype: Any = None, *, requires_grad: bool = False, name: str = "") -> Tensor:
-        """Return a `ringup.Tensor` of numbers, nested lists, an array or a DLPack object, computed on this card.
-
-        What is made of it is computed here too, unless `ringup.device` chooses another card. Raises `NotSupported`
-        where the compiler's packages are not installed, `ValueError` for a closed card, and what `Tensor` raises.
-        """
-        self._check()
-        return self._tensors.make(data, dtype, requires_grad=requires_grad, name=name)
-
     # --- health -----------------------------------------------------------------------------------------------------
-    def _check(self) -> None:
-        self.owner.check()
-        if self._closed:
-            raise ValueError(f"{self.name} was closed")
-
     def stats(self) -> Stats:
         """Return the card's statistics, and leave the metrics where other processes find them."""
         self._check()
@@ -577,11 +461,6 @@ class Radeon:
         detail = str(fault) if fault is not None else interrupt.text
         return DeviceFault(f"{self.name}: {detail}: {where}")
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:
         """Take queues off, free memory, leave the card cold and quiet. Twice is harmless."""
@@ -616,25 +495,6 @@ class Radeon:
         finally:
             # the card is quiet, or gone: its memory is freed in any case
             self.spaces.close()
-
-    def __enter__(self) -> Radeon:
-        self._check()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def adopt(self) -> None:
-        """Give the card to the calling thread; no other thread may be using it."""
-        self.owner.adopt()
-
-
-PROGRAM_ALIGN = 4096
-# Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
-# AMDGPUTargetStreamer.cpp, EmitCodeEnd
-PREFETCH_BYTES = 384
 
 
 CARD = Radeon

@@ -16,7 +16,7 @@ from ringup.queues.timeline import Point
 from ringup.queues.trace import Correlation, Trace
 
 if TYPE_CHECKING:
-    from ringup.drivers.amd.card import Radeon
+    from ringup.drivers.amd.verbs import AnyRadeon
 
 PLACES = 4096  # commands of one profile
 BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
@@ -29,16 +29,16 @@ class CardProfile:
     Such streams stamp whenever they are submitted, also later: their memory stays until `close`.
     """
 
-    def __init__(self, card: Radeon) -> None:
+    def __init__(self, card: AnyRadeon[Any, Any]) -> None:
         self._card = card
-        self._memory = card.spaces.user.alloc(
+        self._memory = card.memory.alloc(
             PLACES * 2 * STAMP_BYTES,
             "vram" if card.device.polls_vram else "host",
             visible=True,
             name="profile",
             cached=False,
         )
-        access = card.spaces.user.access(self._memory)
+        access = card.memory.access(self._memory)
         # which holds what was there before; the first submission's flush brings it there
         if self._memory.where == "vram":
             access.write(0, bytes(len(access)))
@@ -80,7 +80,7 @@ class CardProfile:
         self._clock = Correlation(self._began, self._now())
 
     def _now(self) -> tuple[int, float]:
-        return self._card.blocks.gfx.gpu_clock(), self._card.device.clock.now_us
+        return self._card.gpu_clock(), self._card.device.clock.now_us
 
     def _hook(self, queue: CardQueue) -> None:
         submit = partial(self._submit, queue, queue.submit)

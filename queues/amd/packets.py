@@ -105,6 +105,17 @@ def to_bytes(dwords: Sequence[int]) -> bytes:
         raise ValueError(f"a packet consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}") from error
 
 
+class KernelEvent(NamedTuple):
+    """An event of a kernel driver that a queue signals: it stores something in the event's slot, then interrupts with
+    its number.
+
+    Source: Linux amdkfd kfd_events.c, kfd_signal_event_interrupt; ROCr hsakmt, hsaKmtCreateEvent.
+    """
+
+    slot_va: int
+    number: int
+
+
 class Waits:
     """A cache of packets that wait for a dword in memory, by its address. A cached packet only needs a new value.
 

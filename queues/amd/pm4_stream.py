@@ -19,7 +19,7 @@ from ringup.errors import NotSupported
 from ringup.queues.amd import aql
 from ringup.queues.amd.hsa_objects import kernel_packet
 from ringup.queues.amd.launch import NONE, Launch, triple
-from ringup.queues.amd.packets import Version, Waits, to_bytes
+from ringup.queues.amd.packets import KernelEvent, Version, Waits, to_bytes
 from ringup.queues.amd.pm4 import Pm4
 from ringup.queues.amd.pm4_cache import NEW_CODE, NEXT_DISPATCH
 from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, Scratch, kernel_of, tmpring_size
@@ -48,11 +48,21 @@ class Pm4Commands:
     kind = "pm4"
     call_period = 1
 
-    def __init__(self, version: Version, *, interrupts: bool = True, word_bits: int = 64) -> None:
+    def __init__(
+        self, version: Version, *, interrupts: bool = True, word_bits: int = 64, event: KernelEvent | None = None
+    ) -> None:
         """`interrupts`: whether a timeline's signal interrupts the host; useless where the host only polls.
-        `word_bits`: the size of the timeline's word, 32 or 64.
+        `word_bits`: the size of the timeline's word, 32 or 64. `event`: what the interrupt is for, where a kernel
+        passes it on.
         """
-        self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
+        self.pm4, self._word_bits = Pm4(version), word_bits
+        self._interrupts = interrupts and event is None
+        # ORDER: behind the timeline's, so whoever the event wakes sees the timeline's value
+        self._event = (
+            to_bytes(self.pm4.release_mem(event.slot_va, event.number, interrupt=True, context_id=event.number))
+            if event
+            else b""
+        )
         self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
         self._waits = Waits(self.pm4.wait_mem)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
@@ -72,7 +82,8 @@ class Pm4Commands:
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all earlier work has ended and is visible outside the card, then interrupt the host."""
-        return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
+        release = self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts)
+        return to_bytes(release) + self._event
 
     def carry(self, size_bytes: int) -> bytes:
         """Return the header of a packet that does nothing. The next `size_bytes`, whole dwords, may hold any data."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ringup.queues.amd.packets import Version, Waits, to_bytes
+from ringup.queues.amd.packets import KernelEvent, Version, Waits, to_bytes
 from ringup.queues.amd.sdma import Sdma
 from ringup.queues.amd.sdma_copy import copy_all, copy_rect_all, fill_all
 from ringup.queues.queue import Owner, Stream
@@ -27,13 +27,25 @@ class SdmaCommands:
     kind = "sdma"
     call_period = CALL_PERIOD
 
-    def __init__(self, version: Version, vmid: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`vmid`: the queue's address space, for indirect packets. `interrupts`: whether a timeline's signal interrupts
-        the host. `word_bits`: the size of the timeline's word, 32 or 64.
+    def __init__(
+        self,
+        version: Version,
+        vmid: int,
+        *,
+        interrupts: bool = True,
+        word_bits: int = 64,
+        event: KernelEvent | None = None,
+    ) -> None:
+        """`vmid`: the queue's address space, for indirect packets; a queue without privileges has its own in any case.
+        `interrupts`: whether a timeline's signal interrupts the host. `word_bits`: the size of the timeline's word, 32
+        or 64. `event`: what the interrupt is for, where a kernel passes it on.
         """
         self.sdma, self._vmid = Sdma(version), vmid
         self._waits = Waits(self.sdma.wait_mem)
         self._trap = self.sdma.trap() if interrupts else []
+        if event:
+            # ORDER: behind the timeline's fences, so whoever the event wakes sees the timeline's value
+            self._trap = [*self.sdma.fence64(event.slot_va, event.number), *self.sdma.trap(event.number)]
         self.pad = to_bytes(self.sdma.nop())
         acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
         copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))

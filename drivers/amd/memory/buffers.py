@@ -10,17 +10,14 @@ amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from operator import index
 from typing import NamedTuple
 
 from ringup.drivers.amd.bus.access import Access, Window
 from ringup.drivers.amd.gmc.page_table import PageTables, Run
 from ringup.drivers.amd.gmc.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.memory.ranges import HUGE_BYTES, Ranges, natural_align
+from ringup.drivers.amd.memory.table import BufferTable, Usage, release_view, whole_size
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
@@ -29,8 +26,6 @@ LOG = logging.getLogger(__name__)
 USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
 GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its end is a fault, not a neighbour's damage
 GIANT_BYTES = 1 << 30  # a page of the second directory level
-REMEMBERED = 256  # freed buffers that a fault may still be named after
-NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
 
 
 class Vram:
@@ -101,19 +96,6 @@ class Vram:
         return "; ".join(part.shortage(size_bytes, align, holder) for part in parts)
 
 
-@dataclass(slots=True)
-class Usage:
-    """Usage of VRAM or host memory. `free_bytes` and `largest_bytes` are for VRAM only: the system manages host
-    memory.
-    """
-
-    buffers: int = 0
-    used_bytes: int = 0
-    peak_bytes: int = 0
-    free_bytes: int | None = None
-    largest_bytes: int | None = None
-
-
 class Held(NamedTuple):
     """The memory of a buffer. `dma` is freed with the buffer if the buffer owns it; `runs`: the pieces that `alloc`
     took from VRAM.
@@ -155,13 +137,11 @@ class Memory:
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
         # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = _anybody
-        self._live: dict[int, Held] = {}
+        self.table: BufferTable[Held] = BufferTable()
         # mapping or unmapping failed half-way: the card may reach this memory until it is closed
         self._stuck: list[Held] = []
-        self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
         # stale translations may be cached: of a walk that failed, or after a flush that was interrupted
         self._stale = False
-        self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
 
     def alloc(
         self,
@@ -182,12 +162,7 @@ class Memory:
         VRAM yes, host memory no. Raises `OutOfMemory`, and allocates nothing then.
         """
         self.admit()
-        try:
-            size_bytes = index(size_bytes)
-        except TypeError:
-            raise TypeError(f"a buffer has a whole number of bytes, not {size_bytes!r} ({name or 'unnamed'})") from None
-        if size_bytes <= 0:
-            raise ValueError(f"a buffer has at least one byte, not {size_bytes} ({name or 'unnamed'})")
+        size_bytes = whole_size(size_bytes, name)
         mapped = size_bytes + -size_bytes % PAGE_BYTES
         dma: DmaMemory | None = None
         runs: Iterable[Run]
@@ -240,7 +215,7 @@ class Memory:
         All submitted writes to it must be done. Raises `OutOfMemory` where there is no page for a table; the caller
         frees the buffer then.
         """
-        held = self._held(buffer)
+        held = self.table.held(buffer)
         kept = {page for at, size in writable for page in range(at // PAGE_BYTES, -(-(at + size) // PAGE_BYTES))}
         stale, start = False, 0
         while start < held.mapped_bytes:
@@ -257,7 +232,7 @@ class Memory:
     def share(self, other: Memory, buffer: Buffer, name: str = "") -> Buffer:
         """Map the VRAM of another address space's buffer here too, not cached. Free the result before that buffer."""
         self.admit()
-        held = other._held(buffer)
+        held = other.table.held(buffer)
         (vram_pa,) = held.vram
         shared = Buffer(self, 0, held.mapped_bytes, "vram", None, name)
         self._map(Held(shared, held.mapped_bytes, (), None), [(vram_pa, held.mapped_bytes)], None, False, True, False)
@@ -265,12 +240,12 @@ class Memory:
 
     def place(self, buffer: Buffer) -> int:
         """Return vram_pa of a buffer that lies in one piece of VRAM."""
-        (vram_pa,) = self._held(buffer).vram
+        (vram_pa,) = self.table.held(buffer).vram
         return vram_pa
 
     def bus_runs(self, buffer: Buffer) -> list[Run]:
         """Return (bus_addr, size_bytes) of every piece of a buffer in host memory, none for one in VRAM."""
-        dma = self._held(buffer).dma
+        dma = self.table.held(buffer).dma
         return list(dma.runs()) if dma is not None else []
 
     def free(self, *buffers: Buffer) -> None:
@@ -282,42 +257,25 @@ class Memory:
         memory's next use.
         """
         self.admit()
-        held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
+        held = [self.table.held(buffer) for buffer in dict.fromkeys(buffers)]
         self._unmap(held)
         for one in held:
             self._release(one)
 
     def access(self, buffer: Buffer) -> Access:
         """Return the CPU's access to a visible buffer, also over a path that maps nothing."""
-        held = self._held(buffer)
+        held = self.table.held(buffer)
         if buffer.view is None and len(held.vram) != 1:
             raise ValueError(f"{buffer!r} lies in pieces or beyond the window: ask for a visible one")
         return Access(buffer.size_bytes, buffer.view, self._window, held.vram[0] if held.vram else 0)
 
     def find(self, gpu_va: int) -> Buffer | None:
         """Return the buffer that contains an address."""
-        for start, held in self._live.items():
-            if start <= gpu_va < start + held.buffer.size_bytes:
-                return held.buffer
-        return None
+        return self.table.find(gpu_va)
 
     def describe(self, gpu_va: int) -> str:
-        """Return in words where an address lies, for a fault's report: in a buffer, after the end of one, in a freed
-        one.
-        """
-        inside = self.find(gpu_va)
-        if inside is not None:
-            return f"byte {gpu_va - inside.gpu_va:#x} of {inside!r}"
-        for start, size, name in reversed(self._freed):
-            if start <= gpu_va < start + size:
-                return f"byte {gpu_va - start:#x} of {name!r}, which was freed ({size} bytes at {start:#x})"
-        before = max((start for start in self._live if start <= gpu_va), default=None)
-        if before is not None:
-            buffer = self._live[before].buffer
-            past = gpu_va - before - buffer.size_bytes
-            if past < NEAR_BYTES:
-                return f"{past:#x} bytes behind the end of {buffer!r}"
-        return f"in no buffer ({gpu_va:#x})"
+        """Return in words where an address lies."""
+        return self.table.describe(gpu_va)
 
     def faulted(self, gpu_va: int) -> str:
         """Note a fault, so that the next mapping flushes what the caches keep of the failed walk; return `describe`."""
@@ -326,7 +284,7 @@ class Memory:
 
     def stats(self) -> dict[str, Usage]:
         """Return the usage of VRAM and of host memory."""
-        vram, host = self._usage["vram"], self._usage["host"]
+        vram, host = self.table.usage["vram"], self.table.usage["host"]
         vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
         return {"vram": vram, "host": host}
 
@@ -336,7 +294,7 @@ class Memory:
 
         For a card that is gone nothing is flushed. Twice is harmless.
         """
-        held = list(self._live.values())
+        held = list(self.table)
         try:
             self._unmap(held, how)
         except (DeviceLost, LinkDown):
@@ -375,18 +333,7 @@ class Memory:
             if not isinstance(error, (OutOfMemory, ValueError)):
                 self._stuck.append(held)
             raise
-        buffer.gpu_va = gpu_va
-        self._live[gpu_va] = held
-        usage = self._usage[buffer.where]
-        usage.buffers += 1
-        usage.used_bytes += mapped
-        usage.peak_bytes = max(usage.peak_bytes, usage.used_bytes)
-
-    def _held(self, buffer: Buffer) -> Held:
-        held = self._live.get(buffer.gpu_va)
-        if held is None or held.buffer is not buffer:
-            raise ValueError(f"{buffer!r} is no buffer of this memory")
-        return held
+        self.table.add(gpu_va, held)
 
     def _unmap(self, held: list[Held], how: str = "freed") -> None:
         """Unmap buffers and make them unusable."""
@@ -394,14 +341,7 @@ class Memory:
             return
         places = [one.buffer.gpu_va for one in held]
         for one in held:
-            buffer = one.buffer
-            del self._live[buffer.gpu_va]
-            self._freed.append((buffer.gpu_va, buffer.size_bytes, buffer.name))
-            usage = self._usage[buffer.where]
-            usage.buffers -= 1
-            usage.used_bytes -= one.mapped_bytes
-            _release_view(buffer)
-            buffer.forget(how)
+            self.table.remove(one, how)
         self._stale = True
         try:
             for gpu_va, one in zip(places, held, strict=True):
@@ -427,7 +367,7 @@ class Memory:
     def _release(self, held: Held) -> None:
         """Free the memory of a buffer that is not mapped."""
         if not held.buffer.freed:
-            _release_view(held.buffer)
+            release_view(held.buffer)
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
@@ -446,13 +386,6 @@ def _cut(runs: Iterable[Run], start: int, end: int) -> list[Run]:
 
 def _anybody() -> None:
     """Keep nobody from it."""
-
-
-def _release_view(buffer: Buffer) -> None:
-    if buffer.view is not None:
-        # lent to a call that is under way, which ends by itself
-        with suppress(BufferError):
-            buffer.view.release()
 
 
 def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ringup.drivers.amd.board.wiring import Blocks
-from ringup.drivers.amd.memory.buffers import Usage
+from ringup.drivers.amd.memory.table import Usage
 from ringup.drivers.amd.smu import published as smu_published
 from ringup.drivers.amd.smu.control import Control
 from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ringup.drivers.amd.bus.doorbells import Doorbell
 from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue, Position
 from ringup.drivers.amd.submission import transfer
 from ringup.drivers.amd.submission.bounce import Bounce
+from ringup.drivers.amd.submission.publisher import Rings
 from ringup.drivers.amd.submission.queue_memory import RPTR_AT, WPTR_AT, QueueMemory
 from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Buffer
@@ -58,7 +58,7 @@ class CardQueueParts(QueueParts):
 
     hardware: HardwareQueue
     memory: QueueMemory
-    doorbell: Doorbell
+    doorbell: Rings
     services: QueueServices
     # bytes of the queue's page: the pointers that its engine reads and writes
     pointers_at: tuple[int, int] = (RPTR_AT, WPTR_AT)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ringup.drivers.amd.bus.doorbells import Doorbell
+
+class Rings(Protocol):
+    """A doorbell: tells a queue its new write pointer."""
+
+    @property
+    def ring(self) -> Callable[[int], None]:
+        """Ring it with the pointer, in what it counts."""
+        ...
 
 
 class HostDataPath(Protocol):
@@ -50,7 +57,7 @@ class Publisher:
         self,
         hdp: HostDataPath,
         store_pointer: Callable[[int], None],
-        doorbell: Doorbell,
+        doorbell: Rings,
         remote: Sends | None = None,
         *,
         unit_bytes: int,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ringup.drivers.amd.memory.buffers import Memory
-from ringup.drivers.amd.memory.spaces import Spaces
+from typing import Protocol
+
+from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.submission import transfer
 from ringup.drivers.amd.submission.signals import Signals, TimelineWord
-from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.buffer import Buffer, Owner, Where
 from ringup.drivers.cleanup import undone_on_error
 
 RING_BYTES = 64 << 10
@@ -20,27 +21,57 @@ PAGE_BYTES = 4096
 RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT, INACTIVE_AT = 0, 64, 128, 1024, 2048
 
 
+class Space(Protocol):
+    """An address space that buffers are allocated in."""
+
+    def alloc(
+        self,
+        size_bytes: int,
+        where: Where = ...,
+        visible: bool = ...,
+        name: str = ...,
+        align: int | None = ...,
+        *,
+        cached: bool | None = ...,
+    ) -> Buffer:
+        """Return a buffer."""
+        ...
+
+    def access(self, buffer: Buffer) -> Access:
+        """Return the CPU's access to a visible buffer."""
+        ...
+
+    def free(self, *buffers: Buffer) -> None:
+        """Free buffers."""
+        ...
+
+
+class UserSpace(Space, Owner, Protocol):
+    """The address space of the packets of queues."""
+
+
 class QueueMemory:
     """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where
     the path has no other.
     """
 
-    def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
+    def __init__(self, user: UserSpace, where: Where, name: str, system: Space | None = None) -> None:
+        """`user`: the `Space` of the queue's packets. `system`: where descriptors lie, if the driver makes them."""
+
         def take(size_bytes: int, what: str) -> Buffer:
             return user.alloc(size_bytes, where, visible=True, name=f"{name}: {what}", cached=False)
 
-        user = spaces.user
-        self._spaces, self._where, self._name = spaces, where, name
+        self._user, self._system, self._where, self._name = user, system, where, name
         # of its timeline, once it was taken
         self._word: TimelineWord | None = None
-        self.buffers: list[tuple[Memory, Buffer]] = []
+        self.buffers: list[tuple[Space, Buffer]] = []
         with undone_on_error(self.free):
             self.ring = self._keep(user, take(RING_BYTES, "ring"))
             self.page = self._keep(user, take(PAGE_BYTES, "pointers and timeline"))
             self.args = self._keep(user, take(ARGS_BYTES, "kernel arguments"))
             self.indirect = self._keep(user, take(INDIRECT_BYTES, "indirect buffers"))
 
-    def _keep(self, memory: Memory, buffer: Buffer) -> Buffer:
+    def _keep(self, memory: Space, buffer: Buffer) -> Buffer:
         self.buffers.append((memory, buffer))
         return buffer
 
@@ -50,7 +81,7 @@ class QueueMemory:
         return self._word
 
     def _word_in_page(self) -> TimelineWord:
-        access = self._spaces.user.access(self.page)
+        access = self._user.access(self.page)
         return TimelineWord(
             self.page.gpu_va + TIMELINE_AT, access.reader(TIMELINE_AT), access.at(TIMELINE_AT), 64, _nothing
         )
@@ -66,30 +97,33 @@ class QueueMemory:
         Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's
         next owner.
         """
-        memory = self._spaces.user
-        buffer = memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP", cached=False)
-        return self._keep(memory, buffer)
+        return self.take(EOP_BYTES, "EOP", visible=True, cached=False)
 
     def mqd(self) -> Buffer:
         """Return a page of system space for the queue's descriptor."""
-        memory = self._spaces.system
+        memory = self._system
+        assert memory is not None  # only a driver that makes descriptors asks
         return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
 
     def staging(self, what: str) -> transfer.Place:
         """Return memory that bytes are moved through."""
-        memory = self._spaces.user
+        memory = self._user
         size, name = transfer.STAGING_BYTES, f"{self._name}: {what}"
         buffer = self._keep(memory, memory.alloc(size, self._where, visible=True, name=name, cached=False))
         return transfer.Place(buffer.gpu_va, memory.access(buffer))
 
     def scratch(self, size_bytes: int) -> int:
         """Return the address of scratch memory that stays as long as the queue."""
-        memory = self._spaces.user
-        return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
+        return self.take(size_bytes, "scratch").gpu_va
+
+    def take(self, size_bytes: int, what: str, *, visible: bool = False, cached: bool | None = None) -> Buffer:
+        """Return VRAM that stays as long as the queue."""
+        name = f"{self._name}: {what}"
+        return self._keep(self._user, self._user.alloc(size_bytes, "vram", visible=visible, name=name, cached=cached))
 
     def holds(self, buffer: Buffer) -> bool:
         """Tell whether the queue reaches a buffer of a user's: its card handed it out."""
-        return buffer.belongs_to(self._spaces.user)
+        return buffer.belongs_to(self._user)
 
     def free(self, *, watched: bool = False) -> None:
         """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card

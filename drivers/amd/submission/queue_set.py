@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.bus import doorbells
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.bus.ih_decode import Interrupt
 from ringup.drivers.amd.gfx.core import PRIVATE_BASE, SHARED_BASE
@@ -33,11 +31,10 @@ from ringup.drivers.amd.submission.card_queue import (
 )
 from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
+from ringup.drivers.amd.submission.queue_maker import Q, QueueMaker
 from ringup.drivers.amd.submission.queue_memory import (
-    ARGS_BYTES,
     EOP_BYTES,
     INACTIVE_AT,
-    INDIRECT_BYTES,
     OBJECT_AT,
     PAGE_BYTES,
     RING_BYTES,
@@ -47,8 +44,8 @@ from ringup.drivers.amd.submission.queue_memory import (
 )
 from ringup.drivers.amd.submission.signals import WORD_BITS, Signals
 from ringup.drivers.amd.submission.transfer import Staging
-from ringup.drivers.buffer import Buffer, Where
-from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.buffer import Where
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
@@ -61,20 +58,16 @@ from ringup.queues.amd.hsa_objects import Apertures, Engine, queue_object, signa
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch
 from ringup.queues.amd.sdma_stream import SdmaCommands
-from ringup.queues.arena import Arena
-from ringup.queues.kept import KeptMemory
 from ringup.queues.queue import Inline, Owner
-from ringup.queues.ring import Ring
-from ringup.queues.timeline import Point, Timeline
+from ringup.queues.timeline import Point
 
 LOG = logging.getLogger(__name__)
 APERTURES = Apertures(SHARED_BASE, PRIVATE_BASE)
 WAVES_OF_CU = SIMDS * SLOTS // CUS_OF_WGP
 HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
-Q = TypeVar("Q", bound=CardQueue)
 
 
-class QueueSet:
+class QueueSet(QueueMaker):
     """Makes queues of one card that is up and takes them down."""
 
     def __init__(
@@ -83,13 +76,11 @@ class QueueSet:
         """`signals`: words that are read in one round trip, given on a path that maps nothing; rings lie in VRAM
         there.
         """
-        self._signals = signals
-        self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
-        self.queues: list[CardQueue] = []
+        super().__init__(blocks.device.name, spaces.user, "host" if signals is None else "vram", waiter, owner)
+        self._signals, self._blocks, self._spaces = signals, blocks, spaces
         interrupts, bits = signals is None, 64 if signals is None else WORD_BITS
         self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts, word_bits=bits)
         self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts, word_bits=bits)
-        self._where: Where = "host" if signals is None else "vram"
         # by kind of hardware: whether queues react to nothing less than both halves of a doorbell
         self._both_halves: dict[type, bool] = {}
         self._bounce: Bounce | None = None
@@ -138,13 +129,8 @@ class QueueSet:
 
     def _add(self, make: Callable[[], Q], memory: QueueMemory) -> Q:
         """Make a queue of parts, map it, and find out how it is rung. Where that fails its memory is freed."""
-        with undone_on_error(memory.free):
-            queue = make()
-            # ORDER: last, so that nothing which fails takes memory from a queue that is on: a copy engine that is on
-            # polls the write pointer
-            queue.hardware.map()
-        self.queues.append(queue)
-        if queue.doorbell.halved:
+        queue = self.add(make, memory)
+        if self._where == "vram":
             with undone_on_error(partial(queue.close, patient=False)):
                 self._learn_to_ring(queue)
         return queue
@@ -152,7 +138,7 @@ class QueueSet:
     def _compute_parts(self) -> tuple[CardQueueParts, ComputeStreams]:
         """Return what a compute queue is made of that is not mapped yet."""
         number = self._free_number()
-        memory = QueueMemory(self._spaces, self._where, name := f"compute {number}")
+        memory = QueueMemory(self._spaces.user, self._where, name := f"compute {number}", self._spaces.system)
         with undone_on_error(memory.free):
             page, ring = memory.page, memory.ring
             index, hardware = self._hardware(number, memory, (RPTR_AT, WPTR_AT))
@@ -161,7 +147,7 @@ class QueueSet:
             polled = self._signals is None
             inline = Inline(ring.gpu_va, self._pm4.carry) if self._signals is not None else None
             parts = self._parts(name, self._pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
-            self._access(page).write(OBJECT_AT, queue_object(APERTURES))
+            self.access(page).write(OBJECT_AT, queue_object(APERTURES))
             engines, object_va = self._blocks.ips.shape.shader_engines, page.gpu_va + OBJECT_AT
             streams = ComputeStreams(self._pm4, self._owner, self._scratch(memory), engines, object_va)
         return parts, streams
@@ -170,9 +156,9 @@ class QueueSet:
         """Return what a compute queue for packets of HSA is made of that is not mapped yet."""
         number = self._free_number()
         commands, blocks = self._aql_commands(), self._blocks
-        memory = QueueMemory(self._spaces, self._where, name := f"aql {number}")
+        memory = QueueMemory(self._spaces.user, self._where, name := f"aql {number}", self._spaces.system)
         with undone_on_error(memory.free):
-            page, ring, clock = self._access(memory.page), self._access(memory.ring), blocks.device.clock
+            page, ring, clock = self.access(memory.page), self.access(memory.ring), blocks.device.clock
             index, hardware = self._hardware(number, memory, (READ_AT, WRITE_AT), aql=True)
             parts = self._parts(
                 name, commands, memory, hardware, index,
@@ -202,7 +188,7 @@ class QueueSet:
             interrupts, bits = self._signals is None, 64 if self._signals is None else WORD_BITS
             version = self._blocks.ips.version("gc")
             self._aql = AqlCommands(version, page.gpu_va, interrupts=interrupts, word_bits=bits)
-            self._access(page).write(0, self._aql.begin_pm4)
+            self.access(page).write(0, self._aql.begin_pm4)
         return self._aql
 
     def refused(self, interrupt: Interrupt) -> str:
@@ -230,7 +216,7 @@ class QueueSet:
     ) -> tuple[int, Hqd]:
         """Return the doorbell and the hardware of a compute queue. `pointers_at`: bytes of the queue's page."""
         gfx, page, mqd, eop = self._blocks.gfx, memory.page, memory.mqd(), memory.eop()
-        self._access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
+        self.access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
         index, (rptr_at, wptr_at) = doorbells.compute_index(number), pointers_at
         spec = QueueSpec(
             memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + rptr_at, page.gpu_va + wptr_at, eop.gpu_va, EOP_BYTES,
@@ -261,7 +247,7 @@ class QueueSet:
         if number is None:
             raise NotSupported(f"all {SDMA_QUEUES} queues of copy engine {engine} are in use; close one")
         name = f"copy {engine}.{number}"
-        memory = QueueMemory(self._spaces, self._where, name)
+        memory = QueueMemory(self._spaces.user, self._where, name)
         with undone_on_error(memory.free):
             index, page = doorbells.sdma_index(engine, number), memory.page
             spec = SdmaQueueSpec(
@@ -290,8 +276,7 @@ class QueueSet:
         """
         through_window, device, hdp = self._where == "vram", self._blocks.device, self._blocks.hdp
         doorbell = Doorbell(self._doorbells, index, halved=through_window)
-        page = self._access(memory.page)
-        ring = self._access(memory.ring)
+        page = self.access(memory.page)
         # VRAM holds old bytes: pointers and counts of an earlier queue
         if through_window:
             page.write(0, bytes(PAGE_BYTES))
@@ -300,38 +285,24 @@ class QueueSet:
             hdp, page.at(pointers_at[1]), doorbell, device.remote,
             unit_bytes=unit_bytes, polled=polled, through_window=through_window, rings_last=consumed is not None,
         )  # fmt: skip
-        title = f"the ring of {name}"
+        ring = self.access(memory.ring)
         rings = (
-            Ring(title, RING_BYTES, ring.write, publisher.publish, view=ring.view)
+            None
             if consumed is None
-            else AqlRing(title, RING_BYTES, ring.write, publisher.publish, consumed)
+            else AqlRing(f"the ring of {name}", RING_BYTES, ring.write, publisher.publish, consumed)
         )
         word = memory.timeline_word(self._signals)
-        timeline = Timeline(
-            f"{device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter, word_bits=word.word_bits
-        )
-        args, indirect = self._access(memory.args), self._access(memory.indirect)
-        return CardQueueParts(
-            name=name,
-            commands=commands,
-            timeline=timeline,
-            ring=rings,
-            args=Arena(memory.args.gpu_va, ARGS_BYTES, args.write, args.view),
-            indirect=Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
-            owner=self._owner,
-            inline=inline,
-            hardware=hardware,
-            memory=memory,
-            doorbell=doorbell,
-            services=self,
-            pointers_at=pointers_at,
-        )
+        return self.join(
+            name, commands, memory, hardware, doorbell, publisher, word,
+            inline=inline, ring=rings, pointers_at=pointers_at,
+        )  # fmt: skip
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
         """Find out, with the first queue of a kind, whether it reacts to half a doorbell. Raises `DeviceTimeout` when
         it reacts to nothing.
         """
         kind, doorbell = type(queue.hardware), queue.doorbell
+        assert isinstance(doorbell, Doorbell)  # as `_parts` made it
         if kind in self._both_halves:
             if self._both_halves[kind]:
                 doorbell.ring_both()
@@ -353,31 +324,10 @@ class QueueSet:
         clock = self._blocks.device.clock
         return poll(lambda: point.done, bool, clock=clock, timeout_us=HEARD_US, poll_us=HEARD_POLL_US)
 
-    def forget(self, queue: CardQueue) -> None:
-        """Make the place of a closed queue free for another."""
-        if queue in self.queues:
-            self.queues.remove(queue)
-
-    def map_again(self, queue: CardQueue, cause: Exception) -> None:
-        """Map a queue again that a reset took off; its memory is unchanged. Undone work fails with `cause`."""
-        page = self._access(queue.memory.page)
-        queue.restart(cause)
-        # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
-        for place in queue.pointers_at:
-            page.at(place)(0)
-        queue.store_timeline()
+    def before_mapping(self) -> None:
+        """Flush what went through the window."""
         if self._where == "vram":
             self._blocks.hdp.flush()
-        queue.hardware.map()
-
-    def others_busy(self, queue: CardQueue) -> bool:
-        """Tell whether other queues have work under way."""
-        return any(not other.timeline.idle for other in self.queues if other is not queue)
-
-    def kept_memory(self, size_bytes: int) -> KeptMemory:
-        """Return memory for a kept stream."""
-        buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
-        return KeptMemory(buffer.gpu_va, self._access(buffer).write, buffer.free)
 
     def byte_path(self, queue: CopyQueue) -> Staging | Bounce:
         """Return what a queue moves bytes through: the bridge's memory, which all queues share, where there is one;
@@ -386,7 +336,7 @@ class QueueSet:
         remote, signals = self._blocks.device.remote, self._signals
         bulk = remote.bulk if remote is not None else None
         if bulk is None or signals is None or not bulk.drain_bytes:
-            return Staging(queue.memory.staging("upload staging"), queue.memory.staging("download staging"))
+            return super().byte_path(queue)
         if self._bounce is None:
             memory = BusMemory(bulk.bus_addr, bulk.total_bytes)
             memory_va = self._spaces.user.import_host(memory, "the bridge's memory", seen=False).gpu_va
@@ -405,29 +355,6 @@ class QueueSet:
             memory = BusMemory(page, PAGE_BYTES)
             self._bridge_pages[page] = self._spaces.user.import_host(memory, "words of the bridge", seen=False).gpu_va
         return self._bridge_pages[page] + offset
-
-    def _access(self, buffer: Buffer) -> Access:
-        return self._spaces.user.access(buffer)
-
-    def close(self, *, patient: bool) -> None:
-        """Take every queue off, the newest first. Raises the first error after all were tried, `DeviceHung` for a queue
-        that does not let go.
-
-        `patient`: the card has no fault, so work in flight gets a second to end.
-        """
-        with Teardown(f"closing the queues of {self._blocks.device.name}", kept=Exception) as teardown:
-            while self.queues:
-                teardown.attempt(partial(_close, self.queues.pop(), patient=patient))
-
-
-def _close(queue: CardQueue, *, patient: bool) -> None:
-    """Close a queue; it refuses work afterwards even if that fails."""
-    try:
-        queue.close(patient=patient)
-    except Exception as error:
-        queue.lose(error, "closed with its card")
-        queue.refuse(ValueError(f"{queue.name} was closed"))
-        raise
 
 
 def _place(number: int, pipes: int) -> Place:

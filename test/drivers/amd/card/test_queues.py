@@ -70,7 +70,9 @@ def words(card, buffer, count, at=0):
 @pytest.mark.metal
 def test_a_submission_begins_behind_the_dispatches_of_the_one_before(up):
     _, card, _ = up
-    first = next(iter(decode_pm4(bytes(card.compute.stream().body), card.blocks.ips.version("gc"))))
+    first = next(
+        iter(decode_pm4(bytes(card.compute.stream().body), tuple(map(int, card.info.versions["gc"].split(".")))))
+    )
     assert first.name == "EVENT_WRITE"
     assert first.fields["event_type"] == EVENT_TYPE_CS_PARTIAL_FLUSH
 

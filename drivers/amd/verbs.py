@@ -1,0 +1,283 @@
+"""What a program does with an open Radeon, whichever driver drives it: memory, programs, queues, tensors, profiles."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
+from ringup.drivers.amd.submission.queue_memory import UserSpace
+from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.stages import Stage
+from ringup.drivers.tensors import Tensors
+from ringup.drivers.transport.seam import Clock
+from ringup.queues.amd.program import Program
+from ringup.queues.queue import Owner
+
+if TYPE_CHECKING:
+    from ringup import Tensor
+    from ringup.drivers.amd.profiling import CardProfile
+    from ringup.queues.amd.objects.code_object import CodeObject
+
+PROGRAM_ALIGN = 4096
+# Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
+# AMDGPUTargetStreamer.cpp, EmitCodeEnd
+PREFETCH_BYTES = 384
+
+
+@dataclass(frozen=True, slots=True)
+class CardInfo:
+    """What a card is. Sizes are in bytes. `doubts`: where its firmware and tables differ from what the driver was
+    written for.
+    """
+
+    name: str
+    chip: str
+    target: str
+    pci_id: str
+    vram_bytes: int
+    window_bytes: int
+    compute_units: int
+    shader_engines: int
+    wave_size: int
+    lds_bytes: int
+    l2_bytes: int
+    versions: dict[str, str]
+    firmware: dict[str, str]
+    found: str
+    resets: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+class Path(Protocol):
+    """The path to a card, as far as every driver has one."""
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def polls_vram(self) -> bool:
+        """Whether rings and polled words lie in VRAM."""
+        ...
+
+
+class CardMemory(UserSpace, Protocol):
+    """The address space of a card's queues."""
+
+    def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ...) -> None:
+        """Make a buffer read-only for the card, except the (offset, size) ranges, where the driver can."""
+        ...
+
+
+class Queues(Protocol):
+    """Makes the queues of a card."""
+
+    queues: list[CardQueue]
+
+    def compute(self) -> ComputeQueue:
+        """Make another compute queue."""
+        ...
+
+    def copy(self, engine: int) -> CopyQueue:
+        """Make another queue of a copy engine."""
+        ...
+
+
+P = TypeVar("P", bound=Path)
+Q = TypeVar("Q", bound=Queues)
+
+
+class AnyRadeon(ABC, Generic[P, Q]):
+    """One card that is up. It belongs to the thread that opened it. Use it as a context manager, or `close` it."""
+
+    # set when the card is up
+    compute: ComputeQueue
+    _copies: dict[int, CopyQueue]
+    _queues: Q
+    stages: list[Stage]
+
+    def __init__(self, device: P) -> None:
+        self.device = device
+        self.owner = Owner(device.name)
+        self._closed = False
+        # by address
+        self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
+        self._tensors = Tensors(self)
+
+    # --- what a driver says of its card -----------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def memory(self) -> CardMemory:
+        """The address space of its queues."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """What compilers call its instruction set."""
+
+    @property
+    @abstractmethod
+    def _copy_engines(self) -> int:
+        """How many copy engines it has."""
+
+    @abstractmethod
+    def gpu_clock(self) -> int:
+        """Read the counter that stamps are taken of."""
+
+    @property
+    @abstractmethod
+    def info(self) -> CardInfo:
+        """What the card is and how it was found."""
+
+    @abstractmethod
+    def stats(self) -> Any:
+        """Return what the card does now."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> Any:
+        """What may be set of its power and clocks."""
+
+    @abstractmethod
+    def report(self) -> Any:
+        """Return a post-mortem."""
+
+    @abstractmethod
+    def reset(self, first: str = ...) -> Any:
+        """Make the card usable again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back. Twice is harmless."""
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        return self.device.name
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+    @property
+    def copy(self) -> CopyQueue:
+        """The first copy engine's queue."""
+        return self._copies[0]
+
+    @property
+    def copies(self) -> tuple[CopyQueue, ...]:
+        """A queue of every copy engine; those of all engines but the first are made on first use."""
+        self._check()
+        for engine in range(self._copy_engines):
+            if engine not in self._copies:
+                self._copies[engine] = self._queues.copy(engine)
+        return tuple(self._copies[engine] for engine in sorted(self._copies))
+
+    def new_compute_queue(self) -> ComputeQueue:
+        """Return another compute queue, on hardware of its own. Raises `NotSupported` when all are in use."""
+        self._check()
+        return self._queues.compute()
+
+    def new_copy_queue(self, engine: int = 0) -> CopyQueue:
+        """Return another queue of a copy engine. Raises `NotSupported` when all are in use."""
+        self._check()
+        return self._queues.copy(engine)
+
+    @property
+    def queues(self) -> tuple[CardQueue, ...]:
+        """Every queue of the card, in the order they were made."""
+        return tuple(self._queues.queues)
+
+    def profile(self) -> CardProfile:
+        """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun
+        inside.
+        """
+        self._check()
+        # few cards are profiled, so it is imported on use
+        from ringup.drivers.amd.profiling import CardProfile
+
+        return CardProfile(self)
+
+    # --- memory and programs ----------------------------------------------------------------------------------------
+    def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:
+        """Return memory that the card's queues reach. `visible`: the CPU sees it too, as it does all host memory.
+
+        New VRAM holds old bytes; host memory is zero. Raises `OutOfMemory`.
+        """
+        self._check()
+        return self.memory.alloc(size_bytes, where, visible=visible, name=name)
+
+    def load(self, code: bytes | CodeObject, name: str = "program", *, kernel: str = "") -> Program:
+        """Put a code object (an ELF for the amdgcn target, or a parsed one) into the card's memory.
+
+        Of a fat binary, such as a library that HIP's compiler made, the object for this card is taken; of several, the
+        one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
+        """
+        # only a card that runs programs needs them
+        from ringup.queues.amd.objects.code_object import CodeObject, parse
+
+        self._check()
+        if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
+            raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
+        target = self.target
+        parsed = code if isinstance(code, CodeObject) else parse(bytes(code), name, target, kernel=kernel)
+        parsed.check_runs_on(target)
+        align = max(parsed.image_align, PROGRAM_ALIGN)
+        size_bytes = parsed.image_bytes + PREFETCH_BYTES
+        buffer = self.memory.alloc(size_bytes, "vram", visible=False, name=name, align=align)
+        with undone_on_error(buffer.free):
+            image = parsed.relocate(buffer.gpu_va)
+            self.copy.upload(buffer, image).wait()
+            # ORDER: the copy engine writes through the same mapping; from here on no kernel can overwrite code or
+            # constants
+            variables = [(piece.offset, piece.size_bytes) for piece in parsed.pieces if piece.writable]
+            self.memory.write_protect(buffer, variables)
+            program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
+        return program
+
+    @property
+    def tensors(self) -> Tensors:
+        """What makes its tensors and keeps what was compiled for them."""
+        return self._tensors
+
+    def tensor(self, data: object, dtype: Any = None, *, requires_grad: bool = False, name: str = "") -> Tensor:
+        """Return a `ringup.Tensor` of numbers, nested lists, an array or a DLPack object, computed on this card.
+
+        What is made of it is computed here too, unless `ringup.device` chooses another card. Raises `NotSupported`
+        where the compiler's packages are not installed, `ValueError` for a closed card, and what `Tensor` raises.
+        """
+        self._check()
+        return self._tensors.make(data, dtype, requires_grad=requires_grad, name=name)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+    def _check(self) -> None:
+        self.owner.check()
+        if self._closed:
+            raise ValueError(f"{self.name} was closed")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def adopt(self) -> None:
+        """Give the card to the calling thread; no other thread may be using it."""
+        self.owner.adopt()
