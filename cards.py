@@ -33,11 +33,12 @@ MAX_CARDS = 4096
 KNOWN_PREFIXES = {
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
+    "kfd": "a Radeon that stays with the kernel's amdgpu, kfd:0",
     "virtual": "a device model, virtual:navi31",
     "replay": "a recorded session, replay:FILE",
 }
 # Prefixes reserved for transports that do not exist yet: the macOS shim, kernel nodes, another machine.
-RESERVED_PREFIXES = frozenset(("mac", "nvidia", "kfd", "kgsl", "msm", "tcp"))
+RESERVED_PREFIXES = frozenset(("mac", "nvidia", "kgsl", "msm", "tcp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ class Transport(Protocol):
     def open(self, rest: str, **options: Any) -> Any:
         """Open the path to the card `rest` (the name after the first colon).
 
-        Returns a `ringup.drivers.transport.seam.Device`, a card that is already up if a kernel driver does that, or a
-        `Via`. `options` are the transport's own.
+        Returns a `ringup.drivers.transport.seam.Device`, a `Driven` if a kernel's driver has started the card, a card
+        that is already up, or a `Via`. `options` are the transport's own.
         """
         ...
 
@@ -93,9 +94,9 @@ def open(
     bring-up.
     """
     path = connect(name, **dict(transport or {}))
-    from ringup.drivers.transport.seam import Device
+    from ringup.drivers.transport.seam import Device, Driven
 
-    if isinstance(path, Device):
+    if isinstance(path, (Device, Driven)):
         from ringup.drivers.select import start
 
         return start(path, kind, **options)

@@ -9,7 +9,7 @@ from typing import Any
 from ringup.drivers.card import Card
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.config_space import ask
-from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.seam import Device, Driven
 from ringup.errors import NotSupported
 
 # vendor id: the module whose `start` brings a card up; imported when wanted
@@ -28,7 +28,7 @@ def unsupported(vendor: int, device: int) -> str:
     return reason
 
 
-def start(device: Device, kind: type[Any] | None = None, **options: Any) -> Card:
+def start(device: Device | Driven, kind: type[Any] | None = None, **options: Any) -> Card:
     """Bring the card behind `device` up and return it; the device is closed when that fails.
 
     Raises `NotSupported` for a vendor without a driver or, before the card is touched, one whose cards are not of
@@ -39,12 +39,18 @@ def start(device: Device, kind: type[Any] | None = None, **options: Any) -> Card
     return card
 
 
-def _driver(device: Device, kind: type[Any] | None) -> ModuleType:
+def _driver(device: Device | Driven, kind: type[Any] | None) -> ModuleType:
+    driver = import_module(_module_of(device))
+    if kind not in (None, Card) and not issubclass(driver.CARD, kind):
+        raise NotSupported(f"opening {device.name}: it is a {driver.CARD.__name__}, not a {kind.__name__}")
+    return driver
+
+
+def _module_of(device: Device | Driven) -> str:
+    if isinstance(device, Driven):
+        return device.driver_module
     ids = ask(device.config, VENDOR_ID, 4, f"opening {device.name}")
     vendor = ids & 0xFFFF
     if reason := unsupported(vendor, ids >> 16):
         raise NotSupported(f"opening {device.name}: {reason}")
-    driver = import_module(DRIVERS[vendor])
-    if kind not in (None, Card) and not issubclass(driver.CARD, kind):
-        raise NotSupported(f"opening {device.name}: it is a {driver.CARD.__name__}, not a {kind.__name__}")
-    return driver
+    return DRIVERS[vendor]

@@ -404,6 +404,25 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class Driven(Protocol):
+    """The path to a card that a kernel's driver has started: there are no registers for a driver of ringup's own."""
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        ...
+
+    @property
+    def driver_module(self) -> str:
+        """The module whose `start` makes a card of it."""
+        ...
+
+    def close(self) -> None:
+        """Release the card. Twice is harmless."""
+        ...
+
+
+@runtime_checkable
 class TellsDma(Protocol):
     """A `Device` that knows the path between the card and the host's memory."""
 

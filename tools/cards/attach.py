@@ -49,5 +49,6 @@ def _device(name: str, *, change: bool) -> tuple[Device, str]:
         except RingupError:
             raise busy from None
     if not isinstance(device, Device):
+        device.close()
         raise NotSupported(f"{name} is driven by its kernel driver, which gives no access to registers")
     return device, ""

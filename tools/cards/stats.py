@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import ringup
 from ringup.drivers.amd.observe.watch import watch
+from ringup.drivers.transport.kfd.transport import PREFIX as KFD
+from ringup.drivers.transport.kfd.watch import watch as watch_kfd
 from ringup.drivers.transport.seam import Clock
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import numbers
@@ -62,7 +64,7 @@ def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
         with ringup.open(name, kind=ringup.Radeon, firmware=firmware) as card:
             yield card, card.device.clock
     else:
-        with watch(name) as eyes:
+        with watch_kfd(name) if name.startswith(KFD) else watch(name) as eyes:
             yield eyes, eyes.clock
 
 

@@ -86,6 +86,15 @@ def frame(seen: dict[str, Any], history: dict[str, deque[float]], *, ascii_only:
 
 
 def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) -> Iterator[RenderableType]:
+    # what a kernel's driver shows of its card
+    if (sensors := seen.get("sensors")) is not None:
+        yield Text(f"{seen['name']}, {sensors['link'] or 'link unknown'}", style="bold")
+        table = Table.grid(padding=(0, 2))
+        for name, value in sensors.items():
+            if value is not None and name != "link":
+                table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value))
+        yield table
+        return
     link = seen["link"]
     held = f", held by {seen['holder']}" if seen.get("holder") else ""
     yield Text(f"{seen['name']}{held}, PCIe generation {link['generation']} x{link['lanes']}", style="bold")

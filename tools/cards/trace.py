@@ -153,6 +153,7 @@ def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
         return ringup.open(name, **options)
     path = ringup.connect(name)
     if not isinstance(path, Device):
+        path.close()
         raise NotSupported(f"{name} is driven by its kernel driver: there are no accesses to record")
     try:
         recorder = Recorder(path, args.transcript)

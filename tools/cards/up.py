@@ -12,7 +12,7 @@ from typing import Any
 import ringup
 from ringup.drivers.select import start
 from ringup.drivers.stages import Stage, Stages, Watcher, patience_with
-from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.seam import Device, Driven
 from ringup.errors import DeviceFault
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import mistakes
@@ -81,7 +81,7 @@ def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any,
         return seen.transfers if seen else 0
 
     view = StageView(transfers if counts else None)
-    with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
+    with start(path, firmware=firmware, watch=view) if isinstance(path, (Device, Driven)) else path as card:
         yield card, view
 
 

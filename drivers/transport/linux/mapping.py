@@ -38,6 +38,18 @@ def map_node(node: int, size_bytes: int, start: int = 0) -> mmap.mmap:
     return mapping
 
 
+def reserve(size_bytes: int) -> tuple[mmap.mmap, int]:
+    """Return anonymous pages that a node is to be mapped over, and their address. Raises `OSError`."""
+    mapping = mmap.mmap(-1, size_bytes, NOBODYS, RIGHTS)
+    return mapping, _address(mapping)
+
+
+def put_node(mapping: mmap.mmap, node: int, start: int) -> None:
+    """Map bytes of a node over reserved pages. Raises `OSError`."""
+    _put(mapping, mmap.MAP_SHARED, node, start)
+    mapping.madvise(mmap.MADV_DONTFORK)
+
+
 def give_up(mapping: mmap.mmap) -> None:
     """End a mapping. Views of a mapping by `map_node` are backed by zeroed anonymous memory afterwards; a read-only
     mapping stays as long as its views.
@@ -51,7 +63,11 @@ def give_up(mapping: mmap.mmap) -> None:
 
 
 def _put(mapping: mmap.mmap, how: int, node: int = -1, start: int = 0) -> None:
-    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    address = _address(mapping)
     if _mmap(address, len(mapping), RIGHTS, how | MAP_FIXED, node, start) != address:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+
+
+def _address(mapping: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))

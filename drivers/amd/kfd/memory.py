@@ -1,0 +1,259 @@
+"""Buffers of a Radeon that amdgpu drives: the kernel allocates and maps them, the addresses are chosen here.
+
+Source: Linux amdkfd kfd_chardev.c (alloc_memory_of_gpu, map_memory_to_gpu); amdgpu amdgpu_amdkfd_gpuvm.c
+(amdgpu_amdkfd_gpuvm_alloc_memory_of_gpu: what the flags mean), gmc_v11_0.c (gmc_v11_0_get_vm_pte: how they cache).
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from ringup.autogen.amd import kfd
+from ringup.drivers.amd.bus.access import Access
+from ringup.drivers.amd.memory.buffers import GIANT_BYTES, USER_END, USER_START
+from ringup.drivers.amd.memory.ranges import Ranges, natural_align
+from ringup.drivers.amd.memory.table import BufferTable, Usage, whole_size
+from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.transport.kfd.device import KfdDevice
+from ringup.drivers.transport.linux.dma import Anchor, callers_pages
+from ringup.drivers.transport.linux.mapping import give_up, reserve
+from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
+
+LOG = logging.getLogger(__name__)
+PAGE_BYTES = 4096
+# left unmapped behind every buffer: running over its end is a fault
+GUARD_BYTES = PAGE_BYTES
+COMMON = kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
+# the card's L2 keeps nothing of it
+UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
+PLACES = {"vram": kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, "host": kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT}
+
+
+@dataclass(slots=True)
+class Held:
+    """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages."""
+
+    buffer: Buffer
+    mapped_bytes: int
+    handle: int = 0
+    mapping: mmap.mmap | None = None
+    anchor: Anchor | None = None
+
+
+class NoWindow:
+    """VRAM as the CPU sees it where no buffer is mapped: not at all."""
+
+    def view(self, vram_pa: int, size_bytes: int) -> memoryview | None:
+        """Return None."""
+        return None
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Raise a `ValueError`."""
+        raise ValueError("amdgpu shows the CPU only visible buffers: ask for one")
+
+    def write(self, vram_pa: int, data: bytes | memoryview) -> None:
+        """Raise a `ValueError`."""
+        self.read(vram_pa, len(data))
+
+
+class KfdMemory:
+    """The buffers of this process on one card. `large_bar`: the CPU can see all of VRAM."""
+
+    def __init__(self, device: KfdDevice, vram_bytes: int, *, large_bar: bool) -> None:
+        apertures = device.gpu.apertures
+        start, end = max(USER_START, apertures.gpuvm_base), min(USER_END, apertures.gpuvm_limit + 1)
+        self.va = Ranges(start, end // PAGE_BYTES * PAGE_BYTES - start, f"addresses of {device.name}")
+        self._device, self._vram_bytes, self._large_bar = device, vram_bytes, large_bar
+        # called before buffers are made or freed; raises an error for a caller that may not
+        self.admit: Callable[[], None] = lambda: None
+        self.table: BufferTable[Held] = BufferTable()
+        # visible VRAM: what the host wrote there waits in the host data path
+        self.visible_vram = 0
+
+    def alloc(
+        self,
+        size_bytes: int,
+        where: Where = "vram",
+        visible: bool = False,
+        name: str = "",
+        align: int | None = None,
+        *,
+        cached: bool | None = None,
+    ) -> Buffer:
+        """Return a buffer. The kernel clears it.
+
+        `visible`: the CPU must see it; it always sees host memory. `align`: of gpu_va, a power of two. `cached`:
+        whether the card's L2 may keep it, by default VRAM yes, host memory no. Raises `OutOfMemory`, and `NotSupported`
+        for visible VRAM where the BAR does not show all of it.
+        """
+        self.admit()
+        size_bytes = whole_size(size_bytes, name)
+        if where not in PLACES:
+            raise ValueError(f"a buffer lies in vram or host, not {where!r} ({name or 'unnamed'})")
+        seen = visible or where == "host"
+        if where == "vram" and visible and not self._large_bar:
+            raise NotSupported(
+                f"{name or 'a buffer'} of VRAM that the CPU sees: the card's BAR shows a part of VRAM, and amdkfd then gives none of it; "
+                'switch resizable BAR on in the firmware set-up, or use where="host"'
+            )
+        cached = where == "vram" if cached is None else cached
+        flags = PLACES[where] | COMMON | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | (0 if cached else UNCACHED)
+        if seen:
+            flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
+        buffer = Buffer(self, 0, size_bytes, where, None, name)
+        held = Held(buffer, size_bytes + -size_bytes % PAGE_BYTES)
+        self._take(held, flags, align, seen=seen)
+        if seen:
+            assert held.mapping is not None  # `_take` mapped it
+            buffer.view = memoryview(held.mapping)[:size_bytes]
+        if where == "vram" and seen:
+            self.visible_vram += 1
+            # its writes are combined; doorbells drain them
+            self._device.combining.pending = self._device.combining.mapped = True
+        return buffer
+
+    def pin(self, memory: memoryview, name: str = "") -> Buffer:
+        """Let the card reach the caller's pages where they are. Freeing the buffer ends that; the pages stay the
+        caller's.
+        """
+        self.admit()
+        anchor = callers_pages(memory)
+        view = memory.cast("B")[:]
+        buffer = Buffer(self, 0, anchor.size_bytes, "host", view, name)
+        held = Held(buffer, anchor.size_bytes, anchor=anchor)
+        flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | COMMON | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | UNCACHED
+        with undone_on_error(anchor.release), undone_on_error(view.release):
+            self._take(held, flags, None, seen=False)
+        return buffer
+
+    def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ()) -> None:
+        """Do nothing: the kernel cannot take the right to write from memory that has it."""
+
+    def free(self, *buffers: Buffer) -> None:
+        """Free buffers; no submitted work may use them any more.
+
+        Raises `ValueError`, and frees nothing, for a buffer of another memory or one freed before.
+        """
+        self.admit()
+        with Teardown(f"{self._device.name}: freeing", kept=RingupError) as teardown:
+            for held in [self.table.held(buffer) for buffer in dict.fromkeys(buffers)]:
+                teardown.attempt(partial(self._free, held, "freed"))
+
+    def access(self, buffer: Buffer) -> Access:
+        """Return the CPU's access to a visible buffer."""
+        self.table.held(buffer)
+        if buffer.view is None:
+            raise ValueError(f"{buffer!r} is not visible: ask for a visible one")
+        return Access(buffer.size_bytes, buffer.view, NoWindow(), 0)
+
+    def find(self, gpu_va: int) -> Buffer | None:
+        """Return the buffer that contains an address."""
+        return self.table.find(gpu_va)
+
+    def describe(self, gpu_va: int) -> str:
+        """Return in words where an address lies."""
+        return self.table.describe(gpu_va)
+
+    def describe_page(self, page_va: int) -> str:
+        """Return in words what lies in a page, for a fault of which the kernel tells no more."""
+        inside = (self.table.find(page_va + at) for at in (0, PAGE_BYTES - 1))
+        found = next((buffer for buffer in inside if buffer is not None), None)
+        if found is None:
+            return self.describe(page_va)
+        return f"in the page from byte {max(page_va - found.gpu_va, 0):#x} of {found!r} on"
+
+    def touch(self) -> None:
+        """Read a byte of visible VRAM, if there is any: it comes back after all that was written to the card before."""
+        for held in self.table:
+            if held.mapping is not None and held.buffer.where == "vram":
+                held.mapping[0]
+                return
+
+    def stats(self) -> dict[str, Usage]:
+        """Return this process's usage of VRAM and of host memory; `free_bytes` is what all processes leave."""
+        vram, host = self.table.usage["vram"], self.table.usage["host"]
+        vram.free_bytes = self._device.calls.available_bytes(self._device.gpu_id)
+        return {"vram": vram, "host": host}
+
+    def close(self, how: str = "freed") -> None:
+        """Free every buffer. Twice is harmless."""
+        with Teardown(f"{self._device.name}: freeing", logged=RingupError) as teardown:
+            for held in self.table:
+                teardown.attempt(partial(self._free, held, how))
+
+    def _take(self, held: Held, flags: int, align: int | None, *, seen: bool) -> None:
+        """Allocate memory, map it for the card, and for this process if the CPU sees it."""
+        device, buffer, size = self._device, held.buffer, held.mapped_bytes
+        calls, gpu_ids, doing = (
+            device.calls,
+            [device.gpu_id],
+            f"{size} bytes of {buffer.where} ({buffer.name or 'unnamed'})",
+        )
+        gpu_va, over = self._address(held, align, seen=seen)
+        with undone_on_error(partial(self.va.free, gpu_va)):
+            user_address = held.anchor.address if held.anchor else 0
+            try:
+                made = calls.alloc(device.gpu_id, gpu_va, size, flags, user_address=user_address, doing=doing)
+            except OutOfMemory as error:
+                raise OutOfMemory(f"{error}: {self._shortage(buffer.where)}") from error
+            with undone_on_error(partial(calls.free, made.handle)):
+                calls.map(made.handle, gpu_ids, doing)
+                with undone_on_error(partial(calls.unmap, made.handle, gpu_ids)):
+                    if seen:
+                        held.mapping = device.map_memory(
+                            made.mmap_offset, size, f"{device.name}: mapping {doing}", over
+                        )
+        held.handle = made.handle
+        self.table.add(gpu_va, held)
+
+    def _address(self, held: Held, align: int | None, *, seen: bool) -> tuple[int, mmap.mmap | None]:
+        """Return an address for a buffer, and the reserved pages of this process at the same address, if there are any.
+
+        QUIRK: when a copy queue is destroyed, the kernel reads a counter behind its read pointer as this process would,
+        by the GPU's address (kfd_device_queue_manager.c, read_sdma_queue_counter). So a page of host memory, as that of
+        a queue's pointers, lies at the same address for both, where that is free.
+        """
+        buffer, size = held.buffer, held.mapped_bytes
+        if seen and buffer.where == "host" and size == PAGE_BYTES:
+            try:
+                pages, address = reserve(size)
+                self.va.reserve(address, size, buffer.name)
+            except (OSError, ValueError):
+                LOG.debug("%s: no common address for a page", self._device.name)
+            else:
+                return address, pages
+        return self.va.alloc(size + GUARD_BYTES, align or natural_align(size, GIANT_BYTES), buffer.name), None
+
+    def _free(self, held: Held, how: str) -> None:
+        """Take a buffer from the card. If the kernel refuses, its address and memory stay taken."""
+        device, buffer = self._device, held.buffer
+        gpu_va, where, seen = buffer.gpu_va, buffer.where, held.mapping is not None
+        self.table.remove(held, how)
+        if held.mapping is not None:
+            give_up(held.mapping)
+        if where == "vram" and seen:
+            self.visible_vram -= 1
+        try:
+            device.calls.unmap(held.handle, [device.gpu_id])
+            device.calls.free(held.handle)
+        except DeviceLost:
+            LOG.info("%s is gone: no memory to free", device.name)
+        if held.anchor is not None:
+            held.anchor.release()
+        self.va.free(gpu_va)
+
+    def _shortage(self, where: Where) -> str:
+        usage = self.table.usage[where]
+        if where == "host":
+            return f"this process has {usage.used_bytes} bytes of host memory on the card in {usage.buffers} buffers"
+        left = self._device.calls.available_bytes(self._device.gpu_id)
+        free = "" if left is None else f", {left} are free"
+        return (
+            f"of {self._vram_bytes} bytes of VRAM this process has {usage.used_bytes} in {usage.buffers} buffers{free}; "
+            "other processes may have the rest"
+        )

@@ -1,0 +1,298 @@
+"""Queues of a Radeon that amdgpu drives: the kernel maps them, this process fills and rings them.
+
+Source: Linux amdkfd kfd_queue.c (which memory a queue needs, kfd_queue_ctx_save_restore_size), kfd_mqd_manager_v11.c;
+ROCr hsakmt queues.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ringup.autogen.amd import kfd
+from ringup.drivers.amd.bus.registers import Version
+from ringup.drivers.amd.gfx.hardware_queue import COMPUTE, Position
+from ringup.drivers.amd.kfd.memory import PAGE_BYTES, KfdMemory
+from ringup.drivers.amd.submission.card_queue import (
+    CardQueueParts,
+    ComputeQueue,
+    ComputeStreams,
+    CopyQueue,
+    CopyStreams,
+)
+from ringup.drivers.amd.submission.publisher import Publisher
+from ringup.drivers.amd.submission.queue_maker import QueueMaker
+from ringup.drivers.amd.submission.queue_memory import (
+    EOP_BYTES,
+    OBJECT_AT,
+    RING_BYTES,
+    RPTR_AT,
+    WPTR_AT,
+    QueueMemory,
+)
+from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.transport.kfd.calls import Created, Queue, QueueSpec
+from ringup.drivers.transport.kfd.device import KfdDevice
+from ringup.drivers.transport.kfd.topology import Node
+from ringup.drivers.transport.linux.mmio import MappedWindow
+from ringup.errors import DeviceLost, NotSupported
+from ringup.queues.amd.hsa_objects import Apertures, queue_object
+from ringup.queues.amd.packets import KernelEvent
+from ringup.queues.amd.pm4_stream import Pm4Commands
+from ringup.queues.amd.program import Scratch
+from ringup.queues.amd.sdma_stream import SdmaCommands
+from ringup.queues.queue import Owner
+from ringup.queues.timeline import Waiter
+
+APERTURE_SHIFT = 48  # of the bases that kernels see of LDS and scratch
+# older kernels choose the engine. Source: kfd_ioctl.h, "1.17 - Add SDMA queue creation with target SDMA engine ID"
+CHOOSES_ENGINE = (1, 17)
+OWN_VMID = 0  # of indirect packets: a queue without privileges has its own in any case
+
+
+class SaveArea(NamedTuple):
+    """Memory for the waves of a compute queue that the kernel takes off its place, in bytes.
+
+    `waves` holds the control stack and the registers, `whole` the debugger's part too.
+    """
+
+    control_stack: int
+    waves: int
+    whole: int
+
+
+# Source: kfd_queue.c: SGPR_SIZE_PER_CU, LDS_SIZE_PER_CU, HWREG_SIZE_PER_CU, kfd_get_vgpr_size_per_cu, and the
+# constants beside them; from gfx10.1 on
+SGPR_BYTES, LDS_BYTES, HWREG_BYTES = 0x4000, 0x10000, 0x1000
+VGPR_BYTES, LARGE_VGPR_BYTES, LARGE_VGPRS = 0x40000, 0x60000, (110000, 110001, 110501, 120000, 120001)
+WAVES_PER_CU, STACK_BYTES_PER_WAVE, HEADER_BYTES, DEBUGGER_BYTES_PER_WAVE = 32, 12, 40, 32
+MIN_TARGET = 110000
+
+
+def save_area(node: Node) -> SaveArea:
+    """Return the sizes that the kernel wants for a node's compute queues. Kernels before 6.12 do not tell them."""
+    seen = node.properties
+    target, units = seen.get("gfx_target_version", 0), compute_units(node) // max(seen.get("num_xcc", 1), 1)
+    if target < MIN_TARGET:
+        raise NotSupported(f"queues of {node.target} through amdkfd; ringup drives gfx11 and gfx12")
+    vgprs = LARGE_VGPR_BYTES if target in LARGE_VGPRS else VGPR_BYTES
+    stack = _pages(HEADER_BYTES + WAVES_PER_CU * units * STACK_BYTES_PER_WAVE + 8)
+    waves = stack + _pages(units * (vgprs + SGPR_BYTES + LDS_BYTES + HWREG_BYTES))
+    stack, waves = seen.get("ctl_stack_size") or stack, seen.get("cwsr_size") or waves
+    return SaveArea(stack, waves, _pages(waves + WAVES_PER_CU * units * DEBUGGER_BYTES_PER_WAVE))
+
+
+def compute_units(node: Node) -> int:
+    """Return how many compute units a node has."""
+    return node.properties.get("simd_count", 0) // max(node.properties.get("simd_per_cu", 1), 1)
+
+
+def shader_engines(node: Node) -> int:
+    """Return how many shader engines a node has."""
+    return node.properties.get("array_count", 0) // max(node.properties.get("simd_arrays_per_engine", 1), 1)
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+class KfdDoorbell:
+    """The doorbell of a queue, once the kernel has mapped it; another one when it is mapped again."""
+
+    def __init__(self) -> None:
+        self.ring: Callable[[int], None] = _no_doorbell
+
+    def connect(self, window: MappedWindow, index: int) -> None:
+        """Ring the doorbell at this dword of the window from now on."""
+        self.ring = partial(window.write64, index * 4)
+
+    def disconnect(self) -> None:
+        """Ring nothing: the doorbell may become another queue's."""
+        self.ring = _no_doorbell
+
+
+def _no_doorbell(value: int) -> None:
+    """Drop a write pointer of a queue that is not mapped: it begins anew at 0."""
+
+
+class KfdQueue:
+    """A queue that the kernel schedules; `HardwareQueue` of the submission layer."""
+
+    def __init__(
+        self, device: KfdDevice, spec: QueueSpec, doorbell: KfdDoorbell, engine: int, pointers: Callable[[], bytes]
+    ) -> None:
+        """`pointers` reads the page that begins with the read pointer."""
+        self._device, self._spec, self._doorbell, self._pointers = device, spec, doorbell, pointers
+        self.engine_number = engine
+        self.engine_name = "the kernel's compute scheduler" if engine == COMPUTE else f"copy engine {engine}"
+        self.created: Created | None = None
+
+    def __str__(self) -> str:
+        return f"queue {self.created.number if self.created else 'unmapped'} of amdkfd"
+
+    def map(self) -> None:
+        """Let the kernel run the queue; its pointers start at 0. Raises `OutOfMemory` when there are no more queues."""
+        created = self._device.calls.create_queue(self._device.gpu_id, self._spec)
+        with undone_on_error(lambda: self._device.calls.destroy_queue(created.number)):
+            self._doorbell.connect(*self._device.doorbell(created.doorbell_offset))
+        self.created = created
+
+    def unmap(self) -> bool:
+        """Take the queue off; the kernel ends work that it has begun."""
+        created, self.created = self.created, None
+        self._doorbell.disconnect()
+        if created is not None:
+            try:
+                self._device.calls.destroy_queue(created.number)
+            except DeviceLost:
+                return False
+        return True
+
+    def reset(self) -> None:
+        """Take the queue off even if its work has not ended."""
+        self.unmap()
+
+    def position(self) -> Position:
+        """Read where the queue stands: from the pointers in its memory."""
+        page, unit = self._pointers(), 4 if self._spec.kind is Queue.PM4 else 1
+        rptr, wptr = (int.from_bytes(page[at : at + 8], "little") * unit for at in (RPTR_AT, WPTR_AT))
+        return Position(self.created is not None, rptr, wptr, {})
+
+
+class KfdHostDataPath:
+    """Flushes what the host wrote into visible VRAM, by the register that amdgpu lets every process reach.
+
+    Source: amdgpu nbio_v4_3.c, hdp_v6_0.c; amdkfd kfd_chardev.c, kfd_mmio_mmap.
+    """
+
+    def __init__(self, device: KfdDevice, memory: KfdMemory) -> None:
+        self._device, self._memory = device, memory
+        self._window: MappedWindow | None = None
+        self._handle = 0
+        self.flushes = 0
+
+    def request(self) -> None:
+        """Flush if there is visible VRAM: posted writes stay in order, so it arrives before every later write."""
+        if self._memory.visible_vram:
+            self.flushes += 1
+            self._registers().write32(kfd.KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
+
+    def flush(self) -> None:
+        """Flush and wait until it has arrived."""
+        self.request()
+        # ORDER: a read of the card pushes the posted write. The flush register itself must not be read, some boards
+        # stall on it (hdp_v6_0.c), so a byte of visible VRAM is
+        self._memory.touch()
+
+    def close(self) -> None:
+        """Give the page back. Twice is harmless."""
+        if self._handle:
+            handle, self._handle = self._handle, 0
+            self._device.calls.free(handle)
+
+    def _registers(self) -> MappedWindow:
+        if self._window is None:
+            device = self._device
+            made = device.calls.alloc(
+                device.gpu_id,
+                0,
+                PAGE_BYTES,
+                kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP,
+                doing="the page of flush registers",
+            )
+            with undone_on_error(lambda: device.calls.free(made.handle)):
+                self._window = device.flush_window(made.mmap_offset)
+            self._handle = made.handle
+        return self._window
+
+
+class KfdQueues(QueueMaker):
+    """The queues of this process on one card."""
+
+    def __init__(
+        self, device: KfdDevice, memory: KfdMemory, gc: Version, sdma: Version, waiter: Waiter, owner: Owner
+    ) -> None:
+        super().__init__(device.name, memory, "host", waiter, owner)
+        self._device, self._memory = device, memory
+        self.hdp = KfdHostDataPath(device, memory)
+        event = KernelEvent(device.interrupts.slot_va, device.interrupts.signal)
+        self._pm4 = Pm4Commands(gc, event=event)
+        self._sdma = SdmaCommands(sdma, OWN_VMID, event=event)
+        self._made = 0
+
+    def before_mapping(self) -> None:
+        """Do nothing: rings and pointers lie in host memory."""
+
+    def compute(self) -> ComputeQueue:
+        """Make another compute queue. Raises `OutOfMemory` when the kernel gives no more."""
+        node, apertures = self._device.node, self._device.gpu.apertures
+        area, name = save_area(node), self._name("compute")
+        memory = QueueMemory(self._memory, "host", name)
+        with undone_on_error(memory.free):
+            eop, saved = memory.take(EOP_BYTES, "EOP", cached=False), memory.take(area.whole, "saved waves")
+            spec = QueueSpec(
+                kind=Queue.PM4,
+                eop_va=eop.gpu_va,
+                eop_bytes=EOP_BYTES,
+                save_va=saved.gpu_va,
+                save_bytes=area.waves,
+                control_stack_bytes=area.control_stack,
+                **_places(memory),
+            )
+            parts = self._parts(name, self._pm4, memory, spec, COMPUTE, unit_bytes=4)
+            slots = node.properties.get("max_slots_scratch_cu", 0) * compute_units(node)
+            bases = apertures.lds_base >> APERTURE_SHIFT, apertures.scratch_base >> APERTURE_SHIFT
+            self.access(memory.page).write(OBJECT_AT, queue_object(Apertures(*bases)))
+            streams = ComputeStreams(
+                self._pm4,
+                self._owner,
+                Scratch(slots, memory.scratch),
+                shader_engines(node),
+                memory.page.gpu_va + OBJECT_AT,
+            )
+        return self.add(partial(ComputeQueue, parts, streams), memory)
+
+    def copy(self, engine: int) -> CopyQueue:
+        """Make another queue of a copy engine. Raises `OutOfMemory` when the kernel gives no more."""
+        engines = self._device.node.properties.get("num_sdma_engines", 0)
+        if engine not in range(engines):
+            raise ValueError(f"copy engines 0 to {engines - 1} are there, not {engine!r}")
+        name = self._name(f"copy {engine}")
+        memory = QueueMemory(self._memory, "host", name)
+        with undone_on_error(memory.free):
+            kind = Queue.SDMA_OF_ENGINE if self._device.calls.version >= CHOOSES_ENGINE else Queue.SDMA
+            spec = QueueSpec(kind=kind, engine=engine, **_places(memory))
+            parts = self._parts(name, self._sdma, memory, spec, engine, unit_bytes=1)
+        return self.add(partial(CopyQueue, parts, CopyStreams(self._sdma, self._owner)), memory)
+
+    def _name(self, kind: str) -> str:
+        self._made += 1
+        return f"{kind}.{self._made - 1}"
+
+    def _parts(
+        self,
+        name: str,
+        commands: Pm4Commands | SdmaCommands,
+        memory: QueueMemory,
+        spec: QueueSpec,
+        engine: int,
+        *,
+        unit_bytes: int,
+    ) -> CardQueueParts:
+        doorbell, page = KfdDoorbell(), self.access(memory.page)
+        hardware = KfdQueue(self._device, spec, doorbell, engine, lambda: bytes(page[: WPTR_AT + 8]))
+        publisher = Publisher(
+            self.hdp, page.at(WPTR_AT), doorbell, unit_bytes=unit_bytes, polled=True, through_window=False
+        )
+        return self.join(name, commands, memory, hardware, doorbell, publisher, memory.timeline_word(None))
+
+
+def _places(memory: QueueMemory) -> dict[str, int]:
+    """Return where ring and pointers of a queue lie."""
+    return {
+        "ring_va": memory.ring.gpu_va,
+        "ring_bytes": RING_BYTES,
+        "rptr_va": memory.page.gpu_va + RPTR_AT,
+        "wptr_va": memory.page.gpu_va + WPTR_AT,
+    }

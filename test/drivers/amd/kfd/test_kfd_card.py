@@ -1,0 +1,216 @@
+"""A card that amdgpu drives, on a kernel made of files: what it asks of the kernel, and the errors of its refusals.
+
+No engine runs here, so nothing is submitted: `test/guest/kfd.py` runs the card on the real amdgpu.
+"""
+
+import errno
+import mmap
+
+import pytest
+from kernels.compute_machine import GPU_ID, PROPERTIES, Compute
+
+from ringup.autogen.amd import kfd
+from ringup.drivers.amd.kfd import faults
+from ringup.drivers.amd.kfd.card import identify, start
+from ringup.drivers.amd.kfd.memory import KfdMemory
+from ringup.drivers.amd.kfd.queues import save_area
+from ringup.drivers.transport.kfd import transport
+from ringup.drivers.transport.kfd.calls import HwException, MemoryFault
+from ringup.drivers.transport.kfd.device import KfdDevice
+from ringup.drivers.transport.kfd.process import Process
+from ringup.drivers.transport.kfd.topology import gpus
+from ringup.errors import DeviceFault, DeviceHung, NoSuchCard, NotSupported, OutOfMemory
+
+VRAM, GTT, USERPTR = 1, 2, 4  # kfd_ioctl.h, KFD_IOC_ALLOC_MEM_FLAGS_*
+WRITABLE, EXECUTABLE, PUBLIC, COHERENT = 1 << 31, 1 << 30, 1 << 29, 1 << 26
+
+
+@pytest.fixture
+def compute(tmp_path):
+    machine = Compute(tmp_path)
+    machine.node(1)
+    machine.card()
+    # what is mapped of the nodes is the file's own bytes
+    for node in ("dev/dri/renderD128", "dev/kfd"):
+        (tmp_path / node).write_bytes(bytes(1 << 16))
+    machine.process = Process(machine.kernel)
+    yield machine
+    machine.process.close()
+
+
+@pytest.fixture
+def device(compute):
+    path = KfdDevice("kfd:0", gpus(compute.kernel)[0], compute.process)
+    yield path
+    path.close()
+
+
+@pytest.fixture
+def memory(device):
+    made = KfdMemory(device, 24 << 30, large_bar=True)
+    yield made
+    made.close()
+
+
+def flags(compute):
+    """Return the flags of the last allocation."""
+    return list(compute.memory.values())[-1][2]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, VRAM | WRITABLE | EXECUTABLE),
+        ({"visible": True}, VRAM | WRITABLE | EXECUTABLE | PUBLIC),
+        ({"where": "host"}, GTT | WRITABLE | EXECUTABLE | PUBLIC | COHERENT),
+        ({"cached": False}, VRAM | WRITABLE | EXECUTABLE | COHERENT),
+    ],
+    ids=["vram", "visible vram", "host", "uncached vram"],
+)
+def test_memory_is_asked_for_with_its_kind(compute, memory, options, wanted):
+    buffer = memory.alloc(5000, name="data", **options)
+    more = kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
+    assert flags(compute) & ~more == wanted
+    assert (buffer.size_bytes, buffer.view is not None) == (5000, bool(wanted & PUBLIC))
+    gpu_va, size, _ = list(compute.memory.values())[-1]
+    assert (gpu_va, size) == (buffer.gpu_va, 8192)
+    buffer.free()
+    assert len(compute.memory) == 1  # the page of event slots
+
+
+def test_the_callers_pages_are_given_by_their_address(compute, memory):
+    pages = mmap.mmap(-1, 8192)
+    pinned = memory.pin(memoryview(pages))
+    assert flags(compute) & (VRAM | GTT | USERPTR) == USERPTR
+    pinned.free()
+    pages.close()
+    with pytest.raises(ValueError, match="whole pages"):
+        memory.pin(memoryview(bytearray(100)))
+
+
+@pytest.mark.parametrize("call", ["alloc_memory_of_gpu", "map_memory_to_gpu"])
+def test_memory_that_is_refused_leaves_nothing(compute, memory, call):
+    free = memory.va.free_bytes
+    compute.fails[call] = errno.ENOMEM
+    with pytest.raises(OutOfMemory, match=r"8192 bytes of vram \(data\)"):
+        memory.alloc(8192, name="data")
+    assert memory.va.free_bytes == free
+    assert len(compute.memory) == 1
+    compute.fails.clear()
+    memory.alloc(8192).free()
+
+
+def test_out_of_memory_says_what_is_free(compute, memory):
+    compute.fails["alloc_memory_of_gpu"] = errno.ENOMEM
+    with pytest.raises(OutOfMemory, match=f"of {24 << 30} bytes of VRAM .* {20 << 30} are free"):
+        memory.alloc(8192)
+
+
+def test_a_small_bar_shows_no_vram(device):
+    memory = KfdMemory(device, 24 << 30, large_bar=False)
+    with pytest.raises(NotSupported, match="resizable BAR"):
+        memory.alloc(4096, visible=True)
+    memory.alloc(4096).free()
+
+
+def test_a_page_is_described_by_what_lies_in_it(memory):
+    buffer = memory.alloc(5000, name="weights")
+    start = buffer.gpu_va
+    assert memory.describe_page(start) == f"in the page from byte 0x0 of {buffer!r} on"
+    assert memory.describe_page(start + 4096) == f"in the page from byte 0x1000 of {buffer!r} on"
+    assert "behind the end of" in memory.describe_page(start + 8192)
+    buffer.free()
+    assert "'weights', which was freed" in memory.describe_page(start)
+
+
+def test_memory_of_a_card_that_left_is_freed_without_its_kernel(compute, memory):
+    buffer = memory.alloc(4096, "host")
+    compute.fails["unmap_memory_from_gpu"] = errno.ENODEV
+    buffer.free()
+    assert buffer.freed
+    compute.fails.clear()
+
+
+# cwsr_size and ctl_stack_size as Linux 6.12 tells them of a navi31 with 96 units; the rest: kfd_queue.c,
+# debug_memory_size = 96 * 32 * 32
+def test_the_area_of_saved_waves_is_that_of_the_kernel(compute):
+    node = gpus(compute.kernel)[0]
+    assert save_area(node) == (40960, 46047232, 46047232 + 98304)
+    compute.node(1, PROPERTIES | {"cwsr_size": 8 << 20, "ctl_stack_size": 8192})
+    assert save_area(gpus(compute.kernel)[0])[:2] == (8192, 8 << 20)
+
+
+@pytest.mark.parametrize(("target", "chip"), [(110000, "navi31"), (110002, "navi33"), (110001, "navi32")])
+def test_chips_are_known_by_their_target(compute, target, chip):
+    compute.node(1, PROPERTIES | {"gfx_target_version": target})
+    assert identify(gpus(compute.kernel)[0])[0].name == chip
+
+
+def test_an_unknown_chip_and_an_old_kernel_are_refused(compute):
+    compute.node(1, PROPERTIES | {"gfx_target_version": 90402})
+    with pytest.raises(NotSupported, match=r"the card is a gfx942; ringup drives navi31 \(gfx1100\)"):
+        identify(gpus(compute.kernel)[0])
+    compute.node(1)
+    (compute.root / "sys/bus/pci/devices/0000:03:00.0/ip_discovery/die/0/GC/0/major").unlink()
+    with pytest.raises(NotSupported, match=r"it takes Linux 5\.18"):
+        identify(gpus(compute.kernel)[0])
+
+
+@pytest.mark.parametrize("call", ["create_queue", "alloc_memory_of_gpu"])
+def test_a_start_that_fails_gives_everything_back(compute, device, call):
+    compute.fails[call] = errno.ENOMEM
+    with pytest.raises(OutOfMemory, match="kfd:0: creating queues: kfd:0: "):
+        start(device)
+    assert (compute.queues, compute.events) == ({}, {})
+    assert len(compute.memory) == 1
+
+
+def test_firmware_of_ones_own_is_refused(device, tmp_path):
+    with pytest.raises(NotSupported, match="amdgpu has loaded the system's already"):
+        start(device, firmware=tmp_path)
+
+
+def test_names_of_cards_that_are_not_there(compute):
+    with pytest.raises(NoSuchCard, match="has no such GPU; it has kfd:0"):
+        transport.open("1", process=compute.process)
+    for rest in ("x", "-1", "0x0", "99999"):
+        with pytest.raises(NoSuchCard, match="names no card: a number follows"):
+            transport.open(rest, process=compute.process)
+
+
+def test_a_card_is_listed_with_the_reason_why_it_cannot_be_opened(compute):
+    (found,) = transport.find(compute.kernel)
+    assert (found.name, found.skipped) == ("kfd:0", "")
+    assert found.description == "AMD 1002:744c gfx1100, 24576 MiB, at 0000:03:00.0, driven by amdgpu"
+    compute.node(1, PROPERTIES | {"device_id": 0x73BF, "gfx_target_version": 100300})
+    (found,) = transport.find(compute.kernel)
+    assert found.skipped.startswith("seen, not supported: there is no driver for Navi 21")
+    compute.node(1)
+    (compute.root / "dev/kfd").unlink()
+    (found,) = transport.find(compute.kernel)
+    assert found.skipped.startswith("/dev/kfd is not there: load the kernel's amdgpu")
+
+
+def fault(**more):
+    seen = {"gpu_id": GPU_ID, "gpu_va": 0x7000, "not_present": True, "read_only": False, "no_execute": False}
+    return MemoryFault(**seen | {"imprecise": False, "error_type": 0} | more)
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "words"),
+    [
+        (fault(), DeviceFault, "page fault at 0x7000 (no page is mapped there): there; amdgpu runs no queue"),
+        (fault(not_present=False, read_only=True), DeviceFault, "page fault at 0x7000 (a write): there"),
+        (fault(not_present=False), DeviceFault, "page fault at 0x7000: there"),
+        (fault(error_type=1), DeviceHung, "memory inside the card was damaged (ECC)"),
+        (fault(error_type=9), DeviceHung, "memory error 9"),
+        (HwException(GPU_ID, 0, 0, True), DeviceHung, "amdgpu reset the card, since it hung; its memory is lost"),
+        (HwException(GPU_ID, 1, 1, False), DeviceHung, "amdgpu reset an engine of the card, since its memory was"),
+        (HwException(GPU_ID, 7, 7, False), DeviceHung, "amdgpu reset the card, since cause 7"),
+    ],
+)
+def test_faults_and_resets_become_errors(event, error, words):
+    made = faults.error_of("kfd:0", event, lambda page: "there")
+    assert type(made) is error
+    assert words in str(made)
+    assert "start the work again in a new process" in str(made)

@@ -1,0 +1,480 @@
+"""`kfd:0` on a real kernel: ringup uses a card that Linux's unmodified amdgpu drives, through /dev/kfd.
+
+The tests build on each other, in this order: what is listed and who may open it; copies, kernels and tensors; two
+processes, one that is killed, one that faults beside a healthy one; a kernel that never ends; unloading amdgpu. Each
+also checks the card: none may leave a violation in it, except the faults that a test causes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boot_files
+import pytest
+from machine import Guest, Result
+from served import Served
+
+from ringup.errors import NoSuchCard, NotSupported, PermissionNeeded
+
+# TIMEOUT: about 25 s and 15 s on an idle machine.
+LOAD_S, RUN_S = 240, 600
+# TIMEOUT: about 120 s on an idle machine.
+METAL_S = 1500
+DEVICE = "/sys/class/drm/renderD128/device"
+BEFORE = """
+import os, random, sys, time
+import ringup
+from ringup.errors import RingupError
+def say(*words):
+    print(*words, flush=True)
+"""
+CLANG = ["clang-19", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-nogpulib", "-O2"]
+SOURCE = """
+__kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
+__kernel void square(__global uint *out, __global const uint *in, uint count) {
+    uint at = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
+    if (at < count) out[at] = in[at] * in[at]; }
+"""
+
+
+@dataclass
+class Story:
+    guest: Guest
+    served: Served
+    code: Path
+
+    def python(self, code: str, timeout_s: float = RUN_S, before: str = "") -> Result:
+        """Run Python in the guest, with the checkout."""
+        path = f"/run/guest/{abs(hash(code)):x}.py"
+        self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{BEFORE}\n{code}\nEND_OF_CODE")
+        return self.guest.run(f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} {path}", timeout_s)
+
+    def begin(self, name: str, code: str) -> str:
+        """Start Python in the background, and return the file that it writes to."""
+        path, log = f"/run/guest/{name}.py", f"/run/guest/{name}.log"
+        self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{BEFORE}\n{code}\nEND_OF_CODE")
+        self.guest.check(
+            f"cd {boot_files.CHECKOUT} && {{ HOME=/root setsid {sys.executable} {path} > {log} 2>&1 < /dev/null & "
+            f"echo $! > /run/guest/{name}.pid; }}"
+        )
+        return log
+
+    def ringup(self, words: str, before: str = "") -> Result:
+        """Run a command of ringup's in the guest."""
+        return self.guest.run(
+            f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} -m ringup.tools.command_line.cli {words}",
+            RUN_S,
+        )
+
+    @property
+    def vram_bytes(self) -> int:
+        """The size of the card's memory as amdkfd tells it."""
+        banks = self.guest.check("cat /sys/class/kfd/kfd/topology/nodes/1/mem_banks/*/properties")
+        return sum(int(line.split()[1]) for line in banks.splitlines() if line.startswith("size_in_bytes"))
+
+    def used_bytes(self) -> int:
+        """Return how much VRAM the kernel counts as used."""
+        return int(self.guest.check(f"cat {DEVICE}/mem_info_vram_used"))
+
+
+SQUARES = """
+import numpy as np
+def squares(card, program, count=10007, seed=3):
+    data = np.random.default_rng(seed).integers(0, 1 << 32, count, np.uint32)
+    with card.alloc(4 * count, name="in") as source, card.alloc(4 * count, name="out") as target:
+        stream = card.compute.stream()
+        stream.wait_for(card.copy.upload(source, data))
+        stream.dispatch(program["square"], -(-count // 64), 64, [target, source, count])
+        card.copy.wait_for(card.compute.submit(stream))
+        return bool(np.array_equal(card.copy.download_array(target, np.uint32, count), data * data))
+"""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("kfd")
+    source, code = folder / "squares.cl", folder / "squares.hsaco"
+    source.write_text(SOURCE)
+    subprocess.run([*CLANG, source, "-o", code], check=True)
+    with Served(folder, "navi31") as served, Guest(folder / "guest", memory_mib=3072) as guest:
+        story = Story(guest, served, code)
+        absent = story.ringup("up kfd:0")
+        guest.plug(served.sockets[0], 1)
+        guest.check("modprobe amdgpu", LOAD_S)
+        guest.wait_for("ls /dev/kfd /dev/dri/renderD128", LOAD_S)
+        assert absent.status == NoSuchCard.exit_code, absent.output
+        assert "amdgpu is not loaded" in absent.output
+        yield story
+
+
+@pytest.fixture(autouse=True)
+def no_violations(story: Story) -> Iterator[None]:
+    yield
+    assert story.served.violations() == []
+
+
+def answer(done: Result) -> dict[str, object]:
+    """Return the object that a program printed last."""
+    assert done.status == 0, done.output
+    said: dict[str, object] = json.loads(done.output.splitlines()[-1])
+    return said
+
+
+def test_it_is_listed_beside_the_card_that_amdgpu_holds(story):
+    listed = {row["name"]: row for row in json.loads(story.ringup("list --json").output)}
+    row = listed["kfd:0"]
+    assert row["skipped"] == ""
+    assert "1002:744c gfx1100, 24560 MiB" in row["description"]
+    assert "amdgpu" in listed[f"pci:{story.guest.address(1)}"]["skipped"]
+    lines = json.loads(story.ringup("doctor --json").output)
+    assert next(line for line in lines if line["what"] == "kfd:0")["state"] == "fine"
+
+
+def test_it_comes_up_beside_amdgpu(story):
+    said = answer(story.ringup("up kfd:0 --json"))
+    assert said["moved_bytes"] == 1 << 20
+    card = said["card"]
+    core = story.served.cards[0].chip.gc.core
+    assert (card["chip"], card["target"], card["found"]) == ("navi31", "gfx1100", "driven by amdgpu")
+    assert (card["compute_units"], card["shader_engines"]) == (core.compute_units, 6)
+    assert (card["wave_size"], card["lds_bytes"], card["vram_bytes"]) == (32, 64 << 10, story.vram_bytes)
+    refused = story.ringup(f"up kfd:0 --firmware {boot_files.CHECKOUT}")
+    assert refused.status == NotSupported.exit_code
+    assert "amdgpu has loaded the system's already" in refused.output
+
+
+def test_the_render_group_suffices_and_is_named_where_it_lacks(story):
+    story.guest.check("chgrp video /dev/kfd /dev/dri/renderD128; chmod 660 /dev/kfd /dev/dri/renderD128")
+    for folder in Path(sys.executable).resolve().parents:
+        story.guest.check(f"chmod o+x {folder}")
+    groups = "env HOME=/tmp setpriv --reuid=nobody --regid=nogroup"
+    said = answer(story.ringup("up kfd:0 --json", before=f"{groups} --groups=video"))
+    assert said["moved_bytes"] == 1 << 20
+    refused = story.ringup("up kfd:0", before=f"{groups} --clear-groups")
+    assert refused.status == PermissionNeeded.exit_code, refused.output
+    assert "/dev/kfd" in refused.output
+    assert "add yourself to group video" in refused.output
+    assert "Traceback" not in refused.output
+
+
+def test_kernels_tensors_memory_and_profiles(story):
+    done = story.python(
+        SQUARES
+        + f"""
+import mmap
+code = open({str(story.code)!r}, "rb").read()
+with ringup.open("kfd:0") as card:
+    program = card.load(code, "squares")
+    say("SQUARES", [squares(card, program, count) for count in (1, 64, 10007)])
+    data = random.Random(1).randbytes(3 << 20)
+    with card.alloc(3 << 20) as far:
+        card.copy.upload(far, data).wait()
+        say("COPIED", card.copy.download(far) == data)
+    with card.alloc(8192, visible=True, name="seen") as seen, card.alloc(8192, "host") as near:
+        seen.view[:] = data[:8192]
+        card.copy.copy_buffer(near, seen).wait()
+        say("VISIBLE", bytes(near.view) == data[:8192])
+        card.copy.fill(seen, 0x11223344).wait()
+        say("SEEN", bytes(seen.view) == bytes.fromhex("44332211") * 2048)
+    pages = mmap.mmap(-1, 16384)
+    pages[:] = data[:16384]
+    pinned = card.pin(pages)
+    with card.alloc(16384) as copy:
+        card.copy.copy_buffer(copy, pinned).wait()
+        card.copy.fill(pinned, 0, size_bytes=4096).wait()
+        say("PINNED", card.copy.download(copy) == data[:16384], pages[:4096] == bytes(4096), pages[4096:] == data[4096:16384])
+    pinned.free()
+    # so many dispatches that they run from an indirect buffer, and a kept stream that is changed
+    with card.alloc(256) as source, card.alloc(256) as target:
+        card.copy.upload(source, np.arange(64, dtype=np.uint32)).wait()
+        stream = card.compute.stream()
+        for _ in range(400):
+            stream.dispatch(program["square"], 1, 64, [target, source, 64])
+            stream.barrier()
+        card.compute.submit(stream).wait()
+        say("LONG", stream.size_bytes > 16384, card.copy.download_array(target, np.uint32, 64)[9] == 81)
+        stream = card.compute.stream()
+        stream.dispatch(program["square"], 1, 64, [target, source, 0])
+        kept = card.compute.keep(stream)
+        card.copy.fill(target, 7).wait()
+        kept.patch_args(program["square"].arg_offset(2), np.uint32(5))
+        kept.submit().wait()
+        say("KEPT", card.copy.download_array(target, np.uint32, 7).tolist() == [0, 1, 4, 9, 16, 7, 7])
+        kept.free()
+    other, third = card.new_compute_queue(), card.copies[1]
+    with card.alloc(4096) as buffer:
+        card.copy.fill(buffer, 0).wait()
+        point = None
+        for value in range(1, 31):
+            queue = (card.compute, other)[value % 2]
+            stream = queue.stream()
+            if point is not None:
+                stream.wait_for(point)
+            stream.append(stream.pm4.write_data(buffer.gpu_va, value))
+            point = queue.submit(stream)
+        third.wait_for(point)
+        say("ORDERED", third.download_array(buffer, np.uint32, 1)[0] == 30)
+    other.close()
+    with card.profile() as profile:
+        squares(card, program)
+    spans = {{span.name for span in profile.spans()}}
+    say("PROFILE", any("square" in name for name in spans))
+    a, b = (np.random.default_rng(n).random((48, 48), np.float32) for n in (1, 2))
+    product = (card.tensor(a) @ card.tensor(b)).numpy()
+    say("TENSOR", bool(np.abs(product - a @ b).max() < 1e-4))
+    stats = card.stats().as_dict()
+    say("STATS", stats["memory"]["vram"]["free_bytes"] > 1 << 30, stats["sensors"]["vram_total_bytes"] > 1 << 30)
+    say("REPORT", card.report().cause == "", "of amdkfd" in str(card.report()))
+    held = card.alloc(4096)
+try:
+    held.view
+except ValueError as error:
+    say("FREED", "freed" in str(error))
+# the same process opens it again: the kernel's context is the old one
+with ringup.open("kfd:0") as card:
+    say("AGAIN", squares(card, card.load(code, "squares")))
+    try:
+        ringup.open("kfd:0")
+    except RingupError as error:
+        say("TWICE", type(error).__name__)
+"""
+    )
+    assert done.status == 0, done.output
+    said = dict(line.partition(" ")[::2] for line in done.output.splitlines())
+    assert said.pop("TWICE") == "CardBusy"
+    assert said.pop("SQUARES") == "[True, True, True]"
+    names = "COPIED VISIBLE SEEN PINNED LONG KEPT ORDERED PROFILE TENSOR STATS REPORT FREED AGAIN"
+    assert set(said) == set(names.split())
+    assert {word for words in said.values() for word in words.split()} == {"True"}, done.output
+
+
+# Of the driver's tests for a real card, those that do not make sense here: amdgpu has the power controller's metrics,
+# lets a process that faulted go on with nothing, and reads the registers of waves itself.
+NOT_HERE = (
+    "test_metal.py::test_its_measurements_are_plausible",
+    "test_metal.py::test_a_fault_names_the_buffer_and_the_queue_works_again",
+    "test_metal.py::test_a_kernel_that_hangs_is_named_and_the_queue_works_again",
+)
+
+
+def test_the_drivers_tests_for_a_real_card_pass(story):
+    folder = "test/drivers/amd"
+    files = " ".join(f"{folder}/{name}" for name in ("test_metal.py", "card/test_transfer.py", "card/test_queues.py"))
+    left_out = " ".join(f"--deselect '{folder}/{name}[kfd:0]'" for name in NOT_HERE)
+    done = story.guest.run(
+        f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m pytest -q -n 0 -p no:cacheprovider --card kfd:0 "
+        f"{files} {left_out}",
+        METAL_S,
+    )
+    assert done.status == 0, done.output[-4000:]
+    ran = re.search(r"(\d+) passed", done.output)
+    assert ran, done.output[-2000:]
+    assert int(ran[1]) >= 40
+    assert not re.search(r"\d+ (failed|error|skipped)", done.output), done.output[-2000:]
+
+
+def test_run_bench_report_and_stats_on_the_command_line(story):
+    done = story.ringup(f"run kfd:0 {story.code} square --arg show:256:u32 --arg zero:256 --arg u32:64")
+    assert done.status == 0, done.output
+    assert "square ran on kfd:0 in" in done.output
+    done = story.ringup("bench latency --card kfd:0 --json --no-peer --quick")
+    assert done.status == 0, done.output
+    figures = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
+    assert figures
+    assert all(figure["ours"] > 0 for figure in figures)
+    done = story.ringup("report kfd:0 --up")
+    assert done.output.startswith("kfd:0: no error\ninterface 1."), done.output
+    seen = answer(story.ringup("stats kfd:0 --json"))["sensors"]
+    assert seen["vram_total_bytes"] == int(story.guest.check(f"cat {DEVICE}/mem_info_vram_total"))
+    assert 0 < seen["power_w"] < 1000
+    assert 0 < seen["edge_c"] < 120
+
+
+# Computes squares until a file tells it to stop, and writes how it went.
+WORKER = """
+code = open(sys.argv[1], "rb").read()
+with ringup.open("kfd:0") as card:
+    program = card.load(code, "squares")
+    rounds = 0
+    while not os.path.exists("/run/guest/stop"):
+        assert squares(card, program, seed=rounds), rounds
+        rounds += 1
+        say("ROUND", rounds)
+say("ENDED", rounds)
+"""
+
+
+def work(story, name):
+    """Start a worker in the background, and return its log."""
+    code = f"sys.argv[1:] = [{str(story.code)!r}]\n{SQUARES}\n{WORKER}"
+    log = story.begin(name, code)
+    story.guest.wait_for(f"grep -q -e ROUND -e Traceback {log}", RUN_S)
+    return log
+
+
+def test_two_processes_one_killed_one_faulting(story):
+    """Both use the card at once. One is killed in the middle of its work, another faults: the first never notices."""
+    story.guest.check("rm -f /run/guest/stop")
+    healthy = work(story, "healthy")
+    idle_bytes = story.used_bytes()
+    killed = work(story, "killed")
+    assert story.used_bytes() > idle_bytes
+    story.guest.check("kill -9 $(cat /run/guest/killed.pid)")
+    # its memory comes back
+    story.guest.wait_for(f"[ $(cat {DEVICE}/mem_info_vram_used) -le {idle_bytes} ]", RUN_S)
+    done = story.python(
+        SQUARES
+        + f"""
+code = open({str(story.code)!r}, "rb").read()
+card = ringup.open("kfd:0")
+program = card.load(code, "squares")
+source, out = card.alloc(4096, name="in"), card.alloc(1 << 21, name="out")
+stream = card.compute.stream()
+stream.dispatch(program["square"], 1, 64, [out, source, 64])
+out.free()
+try:
+    card.compute.submit(stream).wait(20)
+    # the kernel's report may come after the work
+    time.sleep(1)
+    card.compute.submit(card.compute.stream()).wait(1)
+except RingupError as error:
+    say("FAULT", type(error).__name__, error)
+say("REPORT", card.report().cause.startswith("DeviceFault"))
+for doing in (lambda: card.compute.submit(card.compute.stream()), card.reset):
+    try:
+        doing()
+    except RingupError as error:
+        say("REFUSED", type(error).__name__)
+card.close()
+try:
+    ringup.open("kfd:0")
+except RingupError as error:
+    say("CLOSED", type(error).__name__, error)
+"""
+    )
+    assert done.status == 0, done.output
+    assert "FAULT DeviceFault kfd:0: page fault at 0x" in done.output
+    assert "'out', which was freed" in done.output
+    assert done.output.count("REFUSED DeviceFault") == 2
+    assert "REPORT True" in done.output
+    assert "CLOSED DeviceHung" in done.output
+    assert "start a new process" in done.output
+    assert any("fault" in event for event in story.served.violations())
+    rounds = int(story.guest.check(f"grep -c ROUND {healthy}"))
+    story.guest.wait_for(f"[ $(grep -c ROUND {healthy}) -gt {rounds + 1} ]", RUN_S)
+    story.guest.check("touch /run/guest/stop")
+    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {healthy}", RUN_S)
+    assert "Traceback" not in story.guest.check(f"cat {healthy}")
+    assert "Traceback" not in story.guest.check(f"cat {killed}")
+
+
+def test_a_kernel_that_never_ends_is_taken_off(story):
+    done = story.python(
+        SQUARES
+        + f"""
+code = open({str(story.code)!r}, "rb").read()
+with ringup.open("kfd:0") as card:
+    program = card.load(code, "squares")
+    flag = card.alloc(4096, name="flag")
+    card.copy.fill(flag, 0).wait()
+    stream = card.compute.stream()
+    stream.dispatch(program["spin"], 1, 32, [flag])
+    point = card.compute.submit(stream)
+    began = time.process_time()
+    try:
+        point.wait(3)
+    except RingupError as error:
+        say("LATE", type(error).__name__, error)
+    say("SLEPT", time.process_time() - began < 1.5)
+    say("RUNGS", *card.reset())
+    try:
+        point.wait(1)
+    except RingupError as error:
+        say("FAILED", type(error).__name__)
+    say("WORKS", squares(card, program))
+"""
+    )
+    assert done.status == 0, done.output
+    for words in (
+        "LATE DeviceTimeout waiting for",
+        "SLEPT True",
+        "RUNGS queue: verified",
+        "FAILED DeviceHung",
+        "WORKS True",
+    ):
+        assert words in done.output, done.output
+
+
+def test_doorbells_and_queues_run_out_with_a_clear_error(story):
+    done = story.python(
+        """
+card = ringup.open("kfd:0")
+queues = []
+try:
+    for _ in range(40):
+        queues.append(card.new_copy_queue())
+except RingupError as error:
+    say("OUT", type(error).__name__, len(queues), error)
+queues.pop().close()
+queues.append(card.new_copy_queue())
+queues[-1].submit(queues[-1].stream()).wait()
+say("ONE MORE")
+card.close()
+"""
+    )
+    assert done.status == 0, done.output
+    assert "OUT OutOfMemory" in done.output, done.output
+    assert "close a queue" in done.output
+    assert "ONE MORE" in done.output
+
+
+def test_another_process_s_memory_and_nodes_are_refused(story):
+    """A child after a fork has the parent's objects, and the kernel refuses them; it may open the card itself."""
+    done = story.python(
+        SQUARES
+        + f"""
+code = open({str(story.code)!r}, "rb").read()
+card = ringup.open("kfd:0")
+child = os.fork()
+if not child:
+    try:
+        card.alloc(4096)
+    except RingupError as error:
+        say("CHILD", type(error).__name__, error)
+    with ringup.open("kfd:0") as own:
+        say("OWN", squares(own, own.load(code, "squares")))
+    os._exit(0)
+os.waitpid(child, 0)
+say("PARENT", squares(card, card.load(code, "squares")))
+card.close()
+"""
+    )
+    assert done.status == 0, done.output
+    assert "CHILD TransportError" in done.output, done.output
+    assert "after a fork" in done.output
+    assert "OWN True" in done.output
+    assert "PARENT True" in done.output
+
+
+def test_amdgpu_stays_while_a_process_uses_the_card(story):
+    story.guest.check("rm -f /run/guest/stop")
+    log = work(story, "holder")
+    refused = story.guest.run("modprobe -r amdgpu", LOAD_S)
+    assert refused.status
+    assert "in use" in refused.output
+    story.guest.check("touch /run/guest/stop")
+    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {log}", RUN_S)
+    assert "Traceback" not in story.guest.check(f"cat {log}")
+    # the kernel ends a process's context a little after the process
+    story.guest.wait_for("modprobe -r amdgpu", LOAD_S)
+    assert not [row for row in json.loads(story.ringup("list --json").output) if row["name"].startswith("kfd:")]
+    gone = story.ringup("stats kfd:0")
+    assert gone.status == NoSuchCard.exit_code, gone.output
+    # no call of ours made the kernel complain, such as of pointers that it cannot read
+    assert "Failed to read SDMA queue counter" not in story.guest.dmesg()
