@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.drivers.amd.bus.discovery import Ips, discover
 from ringup.drivers.amd.bus.hdp import Hdp
-from ringup.drivers.amd.bus.ids import DRIVEN
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.bus.vram import VramWindow
@@ -23,7 +22,6 @@ from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.seam import Device, DmaMemory
-from ringup.errors import NotSupported
 from ringup.firmware.store import Store
 
 if TYPE_CHECKING:
@@ -70,11 +68,8 @@ def wire(device: Device, store: Store) -> Blocks:
 
     registers = Registers(device)
     ips, window = discover(device, registers)
-    chip, gc = ips.chip, ips.block("gc")
-    if not chip.driven:
-        raise NotSupported(
-            f"{device.name} is a {chip.name} ({chip.target}), which ringup does not start yet; it drives {DRIVEN}"
-        )
+    LOG.debug("%s is a %s", device.name, ips.chip.name)  # it raises for a chip without a row
+    gc = ips.block("gc")
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
     if not nbio.posted:
         # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB

@@ -13,20 +13,18 @@ from ringup.errors import NotSupported
 
 
 class Chip(NamedTuple):
-    """What a graphics core's version tells: AMD's name, the compiler's target, whether the driver starts such cards."""
+    """What a graphics core's version tells: AMD's name and the compiler's target."""
 
     name: str
     target: str
-    driven: bool = True
 
 
-# the rows of gfx12 are complete, but no whole start of it has been seen yet, not even a virtual one
 CHIPS: dict[Version, Chip] = {
     (11, 0, 0): Chip("navi31", "gfx1100"),
     (11, 0, 2): Chip("navi33", "gfx1102"),
     (11, 0, 3): Chip("navi32", "gfx1101"),
-    (12, 0, 0): Chip("navi44", "gfx1200", driven=False),
-    (12, 0, 1): Chip("navi48", "gfx1201", driven=False),
+    (12, 0, 0): Chip("navi44", "gfx1200"),
+    (12, 0, 1): Chip("navi48", "gfx1201"),
 }
 
 

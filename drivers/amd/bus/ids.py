@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-DRIVEN = "Radeon RX 7000 cards (navi31, navi32, navi33)"
+DRIVEN = "Radeon RX 7000 and RX 9000 cards (navi31, navi32, navi33, navi44, navi48)"
 PROCESSOR = "a processor with graphics"
 # Graphics of processors that amdgpu knows by their table of blocks.
 PROCESSORS = {

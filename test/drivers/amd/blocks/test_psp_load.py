@@ -10,7 +10,7 @@ from ringup.drivers.amd.psp.processor import ROWS, Psp
 from ringup.drivers.amd.psp.ring import MAILBOXES, PspBuffers, PspRing, Response
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
-CHIPS = ("navi31", "navi32", "navi33")
+CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48")
 RLC_G, SMU, REG_LIST = 8, 18, 67  # psp_gfx_if.h, GFX_FW_TYPE_*
 # Recorded from amdgpu.ko on a navi31 with firmware 20250410: SMU first, then SDMA, PFP, ME, MEC and their stacks, MES,
 # IMU, RLC lists and programs; the register list is last.
@@ -32,6 +32,22 @@ STEPS = {
         "smu",
     ],
     "navi33": ["kdb", "spl", "sys_drv", "sos", "ring", "toc", "smu", "tmr"],
+    # the VBIOS has reserved a TMR here: amdgpu_psp.c, boot_time_tmr
+    "navi44": ["kdb", "spl", "sys_drv", "soc_drv", "intf_drv", "dbg_drv", "ipkeymgr_drv", "sos", "ring", "toc", "smu"],
+    "navi48": [
+        "kdb",
+        "spl",
+        "sys_drv",
+        "soc_drv",
+        "intf_drv",
+        "dbg_drv",
+        "ras_drv",
+        "ipkeymgr_drv",
+        "sos",
+        "ring",
+        "toc",
+        "smu",
+    ],
 }
 
 
