@@ -1,7 +1,8 @@
 """The effects of memory instructions on registers and wait counters: registers read at issue, filled later, and
 counted.
 
-Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
+The counters are RDNA3's, for the translator; those of the interpreter are rows of `generations.py`. Source: RDNA3 ISA
+reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
 """
 
 from __future__ import annotations

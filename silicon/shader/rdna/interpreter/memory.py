@@ -5,12 +5,13 @@ Source: RDNA3 ISA reference, chapters 8 and 11; RDNA4 ISA reference, the same ch
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.common.state import FLAT_SCRATCH_HI, FLAT_SCRATCH_LO, MODE, NULL
+from ringup.silicon.shader.common.state import FLAT_SCRATCH_HI, FLAT_SCRATCH_LO, M0, MODE, NULL
 from ringup.silicon.shader.rdna.interpreter.atomics import Flush, operation
 from ringup.silicon.shader.rdna.interpreter.spaces import (
     GlobalSpace,
@@ -21,6 +22,7 @@ from ringup.silicon.shader.rdna.interpreter.spaces import (
     byte_addresses,
     check_stored,
     deliver,
+    load,
     numbers,
     stored,
 )
@@ -43,6 +45,7 @@ TRANSFERS = {
 }  # fmt: skip
 # Invalidations and write-backs of RDNA4's caches. Here every access reaches memory at once.
 CACHES = frozenset(("global_inv", "global_wb", "global_wbinv"))
+BLOCK_REGISTERS = 32
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero on RDNA3
 LDS_ADDRESS_MASK = 0x1_FFFF  # of a FLAT address on RDNA4
 # An aperture is 4 GiB: its high dword is its half of SH_MEM_BASES, shifted left by 16.
@@ -68,9 +71,12 @@ def vector_memory(step: Step) -> None:
     if verb == "atomic":
         _atomic(step, rest, lanes, is_flat=is_flat)
         return
+    if rest == "block":
+        _block(step, verb, lanes)
+        return
     transfer = TRANSFERS.get(rest)
     if transfer is None:
-        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: transposed loads, and blocks of registers")
+        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: loads of transposed matrices")
     if verb == "load":
         first = step.field["vdst"]
         if not step.regs.vector_fits(first, transfer.register_count):
@@ -86,6 +92,29 @@ def vector_memory(step: Step) -> None:
     for space, some, addresses in places(step, transfer.size_bytes, lanes):
         space.write(addresses, some, data, undefined)
     step.issue(step.orders.flat_stores if is_flat else step.orders.stores)
+
+
+def _block(step: Step, verb: str, lanes: Lanes) -> None:
+    """Load or store a dword for each register that M0 selects; those between keep their places in memory.
+
+    Source: RDNA4 ISA reference, "Block VGPR Load & Store".
+    """
+    chosen = step.regs.scalar(M0)
+    numbers_of = [number for number in range(BLOCK_REGISTERS) if chosen >> number & 1]
+    dword, first = TRANSFERS["b32"], step.field["vdst" if verb == "load" else "data"]
+    for number in numbers_of:
+        one = replace(step, ins=replace(step.ins, offset=step.ins.offset + 4 * number))
+        for space, some, addresses in places(one, dword.size_bytes, lanes):
+            if verb == "load":
+                load(step, space, first + number, dword, addresses, some, step.orders.loads)
+            else:
+                # A block may hold registers that the program does not use.
+                data, undefined = stored(step, first + number, dword, lanes, check=False)
+                space.write(addresses, some, data, undefined)
+    if verb == "store":
+        step.issue(step.orders.stores)
+    else:
+        step.issue(step.orders.loads, vgprs=[first + number for number in numbers_of] if lanes.any() else ())
 
 
 def _guards(step: Step, space: Space | None) -> frozenset[str]:

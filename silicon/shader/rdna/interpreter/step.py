@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -162,7 +162,7 @@ class Step:
         order: dict[str, str],
         *,
         cost: int = 1,
-        vgprs: range = range(0),
+        vgprs: Sequence[int] = (),
         sgprs: range = range(0),
         guards: frozenset[str] | None = None,
     ) -> None:
@@ -172,7 +172,7 @@ class Step:
         """
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0
-            vgprs = range(vgprs.start + half, vgprs.stop + half)
+            vgprs = [one + half for one in vgprs]
             stores = changes_lds(self.ins) and bool(self.regs.exec_lanes().any())
             operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards, stores)
             self.regs.tracker.waits.issue(operation)

@@ -18,7 +18,7 @@ from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.decoding.memory_effects import HALVES, touched_halves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -140,7 +140,7 @@ class InFlight:
     pc: int
     order: dict[str, str]
     cost: int = 1
-    vgprs: range = range(0)  # numbered as `memory_effects` does, halves of registers too
+    vgprs: Sequence[int] = ()  # numbered as `memory_effects` does, halves of registers too
     sgprs: range = range(0)
     guards: frozenset[str] | None = None
     changes_lds: bool = False

@@ -82,6 +82,43 @@ def test_caches_are_invalidated_and_written_back_in_the_counters_of_loads_and_st
     assert out[0] == 3
 
 
+@pytest.mark.parametrize("unit", ["global", "scratch"])
+def test_blocks_move_the_registers_that_m0_selects_and_keep_places_for_the_others(rdna4, out, unit):
+    place = {"global": ("v1, {}, s[4:5]", "{}, v1, s[4:5]"), "scratch": ("v9, {}, off", "{}, v9, off")}[unit]
+    memory = rdna4.buffer(IN, np.zeros(4096))
+    numbers = "".join(f"v_add_nc_u32_e32 v{16 + at}, {at * 2}, v0\n" for at in range(32))
+    # Registers 0, 2 and 31 are stored; registers 2, 3 and 31 are loaded.
+    rdna4.run(
+        f"""v_lshlrev_b32_e32 v1, 7, v0
+        v_lshlrev_b32_e32 v8, 2, v0
+        v_mov_b32_e32 v9, 0
+        s_mov_b64 s[4:5], s[0:1]
+        {numbers}
+        s_mov_b32 m0, 0x80000005
+        {unit}_store_block {place[0].format("v[16:47]")}
+        s_wait_storecnt 0x0
+        s_mov_b32 m0, 0x8000000c
+        {"".join(f"v_mov_b32_e32 v{16 + at}, 99{chr(10)}" for at in range(32))}
+        {unit}_load_block {place[1].format("v[16:47]")}
+        v_add_nc_u32_e32 v2, v16, v17     // not in flight
+        s_wait_loadcnt 0x0
+        v_add3_u32 v2, v2, v18, v19
+        v_add_nc_u32_e32 v2, v2, v47
+        global_store_b32 v8, v2, s[2:3]
+        s_endpgm""",
+        **ARGS, vgpr_count=64, scratch_base=IN, scratch_wave_bytes=32 * 128,
+    )  # fmt: skip
+    assert out[:32].tolist() == [99 + 99 + (lane + 4) + 0 + (lane + 62) for lane in range(32)]
+    assert np.count_nonzero(memory) == 32 * 3 - 1
+
+
+def test_a_register_of_a_block_is_in_flight_until_the_wait(rdna4, out):
+    rdna4.buffer(IN, np.zeros(64))
+    program = "s_mov_b32 m0, 4\n v_mov_b32_e32 v1, 0\n global_load_block v[16:47], v1, s[0:1]\n v_mov_b32_e32 v2, v{}\n s_endpgm"
+    rdna4.run(program.format(17), **ARGS, vgpr_count=64)
+    assert "v18 is still being loaded" in rdna4.broken(program.format(18), **ARGS, vgpr_count=64).detail
+
+
 @pytest.mark.parametrize("scale", [0, 1, 2, 3])
 def test_swizzled_buffers_take_the_scalar_offset_in_and_scale_their_stride(rdna4, out, scale):
     memory = rdna4.buffer(IN, np.arange(1 << 15))
@@ -201,8 +238,9 @@ def test_an_inactive_lane_is_read_by_one_permutation_only(rdna4, out, name, miss
 
 
 @pytest.mark.parametrize(
-    "text", ["global_load_tr_b128 v[4:7], v[8:9], off", "global_load_block v[4:35], v[8:9], off", "scratch_store_block off, v[4:35], s4",
-             "global_atomic_ordered_add_b64 v[8:9], v[4:5], off", "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
+    "text",
+    ["global_load_tr_b128 v[4:7], v[8:9], off", "global_atomic_ordered_add_b64 v[8:9], v[4:5], off",
+     "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused_by_name(rdna4, text):
     run = rdna4.start(f"{text}\n s_endpgm", strict=False, **ARGS)

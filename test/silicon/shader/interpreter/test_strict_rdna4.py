@@ -1,0 +1,74 @@
+"""Undefined values in RDNA4's own instructions: they spread as in others, and may not decide anything."""
+
+import numpy as np
+import pytest
+
+OUT = 0x30_0000
+ARGS = {"user_sgprs": (OUT, 0), "vgpr_count": 64}
+STORE = "v_lshlrev_b32_e32 v1, 2, v0\n global_store_b32 v1, v4, s[0:1]\n s_endpgm"
+ZEROS = "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(8, 32))
+PRODUCT = "v_wmma_f32_16x16x16_f16 v[40:47], v[8:11], v[12:15], v[16:23]\n"
+
+
+@pytest.fixture
+def out(rdna4):
+    return rdna4.buffer(OUT, np.zeros(64))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s_add_f32 s4, s5, 1.0", "s_fmac_f32 s4, 1.0, 1.0", "s_cvt_i32_f32 s4, s5", "s_add_nc_u64 s[4:5], s[6:7], 1", "v_s_exp_f32 s4, s5",
+     "s_minimum_f16 s4, s5, 1.0"],
+)  # fmt: skip
+def test_a_scalar_result_of_an_undefined_source_may_not_be_compared(rdna4, text):
+    rdna4.run(f"{text}\n s_mov_b32 s8, s4\n s_endpgm", **ARGS)
+    found = rdna4.broken(f"{text}\n s_cmp_eq_u32 s4, 0\n s_cbranch_scc1 .L\n .L: s_endpgm", **ARGS)
+    assert found.kind == "uninitialised"
+
+
+def test_scc_of_an_undefined_float_may_not_decide_a_branch(rdna4):
+    found = rdna4.broken("s_cmp_lt_f32 s5, 1.0\n s_cbranch_scc1 .L\n .L: s_endpgm", **ARGS)
+    assert found.kind == "uninitialised"
+    assert "s5, which was never written" in found.detail
+
+
+@pytest.mark.parametrize("text", ["s_sleep_var s5", "ds_bpermute_fi_b32 v4, v5, v0", "v_permlane16_var_b32 v4, v0, v5"])
+def test_an_undefined_value_may_not_name_a_lane_or_a_time(rdna4, text):
+    found = rdna4.broken(f"v_mov_b32_e32 v4, 0\n {text}\n s_endpgm", **ARGS)
+    assert found.kind == "uninitialised"
+
+
+def test_a_row_of_a_product_is_undefined_where_its_row_of_a_is(rdna4, out):
+    # Lane 3 of A's registers was never written: row 3 of D, which is register 3 of the lanes 0 to 15.
+    undefined = ZEROS + "s_mov_b32 exec_lo, 0xfffffff7\n v_mov_b32_e32 v32, 0\n s_mov_b32 exec_lo, -1\n"
+    product = PRODUCT.replace("v[8:11]", "v[32:35]")
+    filled = "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in (33, 34, 35))
+    for register in range(8):
+        program = f"{undefined}{filled}{product} v_mov_b32_e32 v4, v{40 + register}\n{STORE}"
+        if register == 3:
+            assert rdna4.broken(program, **ARGS).kind == "uninitialised"
+        else:
+            rdna4.run(program, **ARGS)
+
+
+def test_a_row_of_a_sparse_product_is_undefined_where_its_index_is(rdna4, out):
+    undefined = ZEROS + "s_mov_b32 exec_lo, 0xfffffffd\n v_mov_b32_e32 v33, 0\n s_mov_b32 exec_lo, -1\n"
+    sums = "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(40, 48))
+    product = "v_swmmac_f32_16x16x32_f16 v[40:47], v[8:11], v[12:19], v33\n"
+    for register, breaks in ((0, False), (1, True), (2, False)):
+        program = f"{undefined}{sums}{product} v_mov_b32_e32 v4, v{40 + register}\n{STORE}"
+        if breaks:
+            assert rdna4.broken(program, **ARGS).kind == "uninitialised"
+        else:
+            rdna4.run(program, **ARGS)
+
+
+def test_a_conversion_to_eight_bits_gathers_two_numbers(rdna4, out):
+    # As for other packed conversions, one undefined number leaves the register defined.
+    rdna4.run(f"v_mov_b32_e32 v5, 1.0\n v_mov_b32_e32 v4, 0\n v_cvt_pk_fp8_f32 v4.l, v5, v6\n{STORE}", **ARGS)
+    found = rdna4.broken(f"v_cvt_pk_fp8_f32 v4.l, v5, v6\n{STORE}", **ARGS)
+    assert found.kind == "uninitialised"
+
+
+def test_a_register_beyond_the_allocation_is_refused(rdna4):
+    assert rdna4.broken("v_s_exp_f32 s4, 1.0\n v_minimum_f32 v70, v0, v0\n s_endpgm", **ARGS).kind == "register"
