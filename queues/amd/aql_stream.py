@@ -102,7 +102,7 @@ class AqlStream(Stream):
         self.scratch_bytes_per_wave = 0
         # their memory must be there at submission
         self.signals: list[Signal] = []
-        # whether the next packet waits for all before it
+        # whether the next packet with fences waits for all before it; one that runs PM4 waits anyway, and has none
         self._in_order = False
 
     def dispatch(
@@ -172,19 +172,16 @@ class AqlStream(Stream):
         order: Order | None,
     ) -> int:
         signal_va = self._handle(completion)
-        header = aql.header(aql.PacketType.KERNEL_DISPATCH, order if order is not None else self._order(completion))
+        header = aql.header(aql.PacketType.KERNEL_DISPATCH, self._order(completion) if order is None else order)
         at = kernel.append_args(self.args, args, prepared.launch)
         after = self.around(self, kernel.name) if self.around is not None else None
-        # a profile may have added a barrier
-        if self._in_order and order is None:
-            header = aql.header(aql.PacketType.KERNEL_DISPATCH, self._order(completion))
-        start, body = len(self.body), self.body
-        body += prepared.packet
-        PACK_HEADER(body, start, header)
+        if order is None:
+            self._in_order = False
+        start = self._append(prepared.packet, completion)
+        PACK_HEADER(self.body, start, header)
+        PACK_ADDRESS(self.body, start + aql.COMPLETION_BYTE, signal_va)
         if len(self.args) > at:
             self.fixups.append((start + aql.KERNARG_BYTE, at))
-        PACK_ADDRESS(body, start + aql.COMPLETION_BYTE, signal_va)
-        self._added(completion)
         if prepared.wave_bytes > self.scratch_bytes_per_wave:
             self.scratch_bytes_per_wave = prepared.wave_bytes
         if after is not None:
@@ -204,33 +201,21 @@ class AqlStream(Stream):
 
     def barrier_and(self, *signals: Signal, completion: Signal | None = None, order: Order | None = None) -> int:
         """Hold later packets until all signals are 0. Five fit one packet; more become several."""
-        return self._barriers(aql.barrier_and, signals, completion, order)
+        handles, start = [self._handle(signal) for signal in signals], len(self.body)
+        last = max(0, len(handles) - 1) // aql.MAX_DEPENDENCIES * aql.MAX_DEPENDENCIES
+        packet = aql.barrier_and(*handles[last:], completion_signal=self._handle(completion), order=self._fenced(order))
+        self._in_order &= order is not None
+        for at in range(0, last, aql.MAX_DEPENDENCIES):
+            self.body += aql.barrier_and(*handles[at : at + aql.MAX_DEPENDENCIES])
+        self._append(packet, *signals, completion)
+        return start
 
     def barrier_or(self, *signals: Signal, completion: Signal | None = None, order: Order | None = None) -> int:
         """Hold later packets until one of at most five signals is 0."""
-        return self._barrier(aql.barrier_or, signals, completion, order)
-
-    def _barriers(self, build: Any, signals: Sequence[Signal], completion: Signal | None, order: Order | None) -> int:
         handles = [self._handle(signal) for signal in signals]
-        start = len(self.body)
-        first, last = handles[: -aql.MAX_DEPENDENCIES], handles[-aql.MAX_DEPENDENCIES :]
-        for at in range(0, len(first), aql.MAX_DEPENDENCIES):
-            self.body += build(*first[at : at + aql.MAX_DEPENDENCIES])
-        self.signals += signals
-        self._barrier_of(build, last, completion, order)
-        return start
-
-    def _barrier(self, build: Any, signals: Sequence[Signal], completion: Signal | None, order: Order | None) -> int:
-        handles = [self._handle(signal) for signal in signals]
-        at = self._barrier_of(build, handles, completion, order)
-        self.signals += signals
-        return at
-
-    def _barrier_of(self, build: Any, handles: list[int], completion: Signal | None, order: Order | None) -> int:
-        # what comes behind the packet sees what was stored before the signals changed
-        order = Order(self._in_order, Scope.SYSTEM, Scope.SYSTEM) if order is None else order
-        packet = build(*handles, completion_signal=self._handle(completion), order=order)
-        return self._append(packet, completion)
+        packet = aql.barrier_or(*handles, completion_signal=self._handle(completion), order=self._fenced(order))
+        self._in_order &= order is not None
+        return self._append(packet, *signals, completion)
 
     def barrier_value(
         self,
@@ -243,12 +228,16 @@ class AqlStream(Stream):
         order: Order | None = None,
     ) -> int:
         """Hold later packets until a signal's value, masked, compares with `value` as `condition` says."""
-        order = Order(self._in_order, Scope.SYSTEM, Scope.SYSTEM) if order is None else order
+        handles = self._handle(signal), self._handle(completion)
         packet = aql.barrier_value(
-            self._handle(signal), value, condition, mask=mask, completion_signal=self._handle(completion), order=order
+            handles[0], value, condition, mask=mask, completion_signal=handles[1], order=self._fenced(order)
         )
-        self.signals.append(signal)
-        return self._append(packet, completion)
+        self._in_order &= order is not None
+        return self._append(packet, signal, completion)
+
+    def _fenced(self, order: Order | None) -> Order:
+        """Return the order of a barrier: what comes behind it sees what was stored before the signals changed."""
+        return Order(self._in_order, Scope.SYSTEM, Scope.SYSTEM) if order is None else order
 
     def store(self, gpu_va: int, *dwords: int) -> None:
         """Let the command processor store dwords at `gpu_va` (4-byte aligned) when all before it is complete."""
@@ -263,7 +252,7 @@ class AqlStream(Stream):
         memory, data = self.args, to_bytes(dwords)
         memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
         at = len(memory)
-        start = self._append(self._commands.run(0, len(data)), None)
+        start = self._append(self._commands.run(0, len(data)))
         memory += data
         self.fixups.append((start + aql.IB_ADDRESS_BYTE, at))
         return start
@@ -274,18 +263,13 @@ class AqlStream(Stream):
         # their waves may have 64 lanes
         most = max(aql.private_segment_sizes(packets), default=0)
         self.scratch_bytes_per_wave = max(self.scratch_bytes_per_wave, most * WAVE64_LANES)
-        return self._append(packets, None)
+        return self._append(packets)
 
-    def _append(self, packets: bytes | bytearray, completion: Signal | None) -> int:
+    def _append(self, packets: bytes | bytearray, *signals: Signal | None) -> int:
         start = len(self.body)
         self.body += packets
-        self._added(completion)
+        self.signals += [signal for signal in signals if signal is not None]
         return start
-
-    def _added(self, completion: Signal | None) -> None:
-        self._in_order = False
-        if completion is not None:
-            self.signals.append(completion)
 
     def _handle(self, signal: Signal | None) -> int:
         if signal is None:

@@ -33,7 +33,7 @@ class SQ_BUF_RSRC_WORD1(Word):
 
 
 class SQ_BUF_RSRC_WORD3(Word):
-    """Source: ROCr registers.h, SQ_BUF_RSRC_WORD3_GFX11."""
+    """Source: ROCr registers.h, SQ_BUF_RSRC_WORD3_GFX11; the fields of SQ_BUF_RSRC_WORD3_GFX12 lie there too."""
 
     type = Field(31, 30)
     oob_select = Field(29, 28)

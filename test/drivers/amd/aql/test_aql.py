@@ -445,6 +445,10 @@ def test_wrong_uses_are_refused_by_name_and_leave_the_stream_as_it_was(up):
             (lambda: stream.dispatch(mark, 1, 64, [target, 1], completion=gone), "<signal old> is gone: it was freed"),
             (lambda: stream.barrier_and(gone), "<signal old> is gone: it was freed"),
             (lambda: stream.barrier_or(*[card.signal(1)] * 6), "dep_signal holds at most 5 signals, not 6"),
+            (
+                lambda: stream.barrier_and(*[card.signal(1)] * 7, completion=gone),
+                "<signal old> is gone: it was freed",
+            ),
             (lambda: stream.append(bytes(63)), "63 bytes are not whole packets"),
             (lambda: stream.append(aql.invalid()), "packet 0 has the type INVALID"),
             (lambda: card.signal(1 << 63), "a signal's value is -9223372036854775808 to 0x7fffffffffffffff"),

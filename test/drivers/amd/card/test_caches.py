@@ -128,6 +128,8 @@ def test_a_dispatch_of_an_hsa_queue_sees_a_store_behind_a_barrier_and_not_withou
         stream.store(source.gpu_va, 500)
         stream.dispatch(program["plus_one"], 1, 64, [out.gpu_va + 4096, source], order=Order(barrier=True))
         stream.barrier()
+        # a packet of PM4 has no fences, so the barrier's are those of the packet behind it
+        stream.store(out.gpu_va + 4092, 0)
         stream.dispatch(program["plus_one"], 1, 64, [out.gpu_va + 8192, source])
         card.copy.wait_for(card.aql.submit(stream))
         found = np.frombuffer(card.copy.download(out), np.uint32).reshape(3, 1024)[:, :64]
