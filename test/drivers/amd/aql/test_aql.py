@@ -276,6 +276,26 @@ def test_waves_of_64_lanes_have_scratch_memory_too(opencl):
         assert card.mistakes == []
 
 
+@pytest.mark.parametrize("chip", ["navi44", "navi48"])
+def test_queues_of_rdna4_run_kernels_with_signals_and_scratch_memory(chip, opencl):
+    with ringup.open(f"virtual:{chip}", kind=ringup.Radeon) as card, card.alloc(4 * 256) as target:
+        program, signal = card.load(opencl(SOURCE, card.info.target)), card.signal(1)
+        stream = card.aql.stream()
+        stream.dispatch(program["mark"], 4, 64, [target, 7], completion=signal)
+        stream.barrier()
+        stream.dispatch(program["add"], 4, 64, [target, 1])
+        card.copy.wait_for(card.aql.submit(stream))
+        assert words(card, target, 256).tolist() == [8] * 256
+        assert signal.value == 0
+        stream = card.aql.stream()
+        stream.dispatch(program["large_stack"], 2, 64, [target, 11])
+        card.copy.wait_for(card.aql.submit(stream))
+        item = np.arange(64)
+        expected = sum(((i * 37 + item) & 511) * 11 + item for i in range(11))
+        assert (words(card, target, 128).reshape(2, 64) == expected).all()
+        assert card.mistakes == []
+
+
 @pytest.mark.metal
 def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(up):
     card, program = up
