@@ -156,6 +156,12 @@ def test_code_of_rdna4_has_its_own_text(code, shown):
     assert text(decode(bytes.fromhex(code), 0, RDNA4)) == shown
 
 
+def test_three_scalar_registers_begin_at_a_multiple_of_four():
+    # s_load_b96 s[104:106], …: LLVM refuses it, since vcc begins at 106.
+    with pytest.raises(IllegalInstruction, match="3 registers from sdata 104"):
+        decode(bytes.fromhex("07ba20f42a0f074e"), 0, RDNA4)
+
+
 def test_instructions_that_rdna4_only_renamed_have_one_name_in_the_engines():
     found = decode(bytes.fromhex("7cc010ee0100100100c0ffff"), 0, RDNA4)
     assert (found.mnemonic, found.format, found.offset) == ("global_atomic_add_u64", "GLOBAL", -64)

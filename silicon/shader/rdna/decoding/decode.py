@@ -474,7 +474,7 @@ def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
         fits = operand.index + count <= 256
     elif operand.kind == "sgpr" and count > 1 and operand.index != enc.NULL:
         first, end = next((first, end) for first, end in _SCALAR_RUNS if operand.index < end)
-        align = min(count, 4)
+        align = 2 if count == 2 else 4
         fits = operand.index - (operand.index - first) % align + count <= end
         fits = fits and (operand.index % 2 == 0 or first not in _EXACT_PAIRS)
     else:
