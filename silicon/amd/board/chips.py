@@ -366,15 +366,12 @@ NAVI44 = replace(
     vbios_version="ATOMBIOSBK-AMD VER022.001.002.044.000001",
 )
 
-CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33)}
-# Cards that can be made by name and are not listed: their bus, memory, tables and registers are modelled, and their
-# graphics core does not run work yet
-UNLISTED = {row.name: row for row in (NAVI44, NAVI48)}
+CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33, NAVI44, NAVI48)}
 
 
 def find(name: str) -> ChipRow:
     """Return the row of a chip; an unknown name raises `NoSuchCard`, which lists the known ones."""
     try:
-        return (CHIPS | UNLISTED)[name]
+        return CHIPS[name]
     except KeyError:
         raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(CHIPS)}") from None

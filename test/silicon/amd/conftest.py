@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from ringup.silicon import card
-from ringup.silicon.amd.board.chips import CHIPS, UNLISTED, find
+from ringup.silicon.amd.board.chips import CHIPS, find
 from ringup.silicon.amd.board.core import GraphicsCore
 from ringup.silicon.amd.common.parts import Board, VmFault
 from ringup.silicon.common.cells import Cells, RegisterSpace
@@ -20,10 +20,8 @@ from ringup.silicon.common.memory import HostMemory, Vram, span_of
 from ringup.silicon.shader.common.state import MemoryFault, Region
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
-EVERY_CHIP = [*CHIPS, *UNLISTED]
 
-
-@pytest.fixture(params=EVERY_CHIP)
+@pytest.fixture(params=CHIPS)
 def radeon(request):
     """A virtual card with little memory, in the state that a host's firmware leaves. Tests run on every chip in
     turn.
@@ -354,7 +352,7 @@ def core():
     return GraphicsRig()
 
 
-@pytest.fixture(params=EVERY_CHIP)
+@pytest.fixture(params=CHIPS)
 def any_core(request):
     """A booted graphics core of every chip in turn."""
     return GraphicsRig(chip=request.param)
