@@ -22,7 +22,7 @@ from ringup.drivers.amd.gfx.reset import CP_RESET_US, reset_command_processor, s
 from ringup.drivers.amd.gfx.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
 from ringup.drivers.amd.lifecycle import shutdown
 from ringup.drivers.amd.lifecycle.inspect import Bare
-from ringup.drivers.amd.submission import queue_set
+from ringup.drivers.amd.submission import queue_maker
 from ringup.errors import DeviceFault, OutOfMemory
 
 MIB = 1 << 20
@@ -242,7 +242,7 @@ def test_a_queue_that_cannot_be_made_is_never_on(up, monkeypatch, make):
 
     before = running()
     with monkeypatch.context() as patched:
-        patched.setattr(queue_set, "Timeline", fails)
+        patched.setattr(queue_maker, "Timeline", fails)
         with pytest.raises(OutOfMemory):
             getattr(card, make)()
     assert running() == before
