@@ -8,7 +8,7 @@ from ringup.drivers.amd.psp import runtime, vbios
 from ringup.drivers.amd.smu.reset import mode1_reset
 from ringup.errors import DeviceLost
 
-CHIPS = ("navi31", "navi32", "navi33")
+CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48")
 FAULTS = {"all_ones_after_reads": 250, "link_drop_after_bytes": 200_000}  # about what a whole start needs
 
 

@@ -21,7 +21,8 @@ from ringup.drivers.amd.smu.sensors import Link, Sensors
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 from ringup.silicon.amd.smu import tables as smu_tables
 
-CHIPS = ("navi31", "navi32", "navi33")
+CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48")
+SMU_13 = CHIPS[:3]  # whose driver hands the board's table back and tells of mains
 BOARD_MARK = b"board of this very card"
 RUNTIME_DB = 1 << 20  # below the end of VRAM: amdgpu_psp.h, PSP_RUNTIME_DB_OFFSET
 GFX, MEMORY = facts.PPCLK_GFXCLK, facts.PPCLK_UCLK
@@ -58,7 +59,7 @@ def test_the_firmware_manages_the_card_once_started(up, chip):
     assert card.smu.running
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", SMU_13)
 def test_the_boards_own_power_table_goes_back(boot, chip):
     card = boot(chip).load()
     module = card.smu.facts
@@ -68,7 +69,7 @@ def test_the_boards_own_power_table_goes_back(boot, chip):
     assert card.radeon.smu.tables[module.TABLE_PPTABLE][at : at + len(board)] == board
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", SMU_13)
 @pytest.mark.parametrize("caps", [0, 0x4])  # smu_v13_0_0_pptable.h, smu_v13_0_7_pptable.h: PP_PLATFORM_CAP_HARDWAREDC
 def test_the_driver_reports_mains_power_unless_a_pin_does(boot, monkeypatch, chip, caps):
     def with_caps(*arguments, made=smu_tables.combo):

@@ -6,7 +6,7 @@ import ringup
 from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
 from ringup.errors import DeviceHung, DeviceTimeout
 
-CHIPS = ("navi31", "navi32", "navi33")
+CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48")
 CLOCKS = {"gfx": PPCLK_GFXCLK, "memory": PPCLK_UCLK}
 SCORCHING_C, COOL_C = 130, 40
 
