@@ -72,8 +72,8 @@ class KfdMemory:
         # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = lambda: None
         self.table: BufferTable[Held] = BufferTable()
-        # visible VRAM: what the host wrote there waits in the host data path
-        self.visible_vram = 0
+        # buffers of visible VRAM, by address: what the host wrote there waits in the host data path
+        self._visible_vram: dict[int, mmap.mmap] = {}
 
     def alloc(
         self,
@@ -111,8 +111,8 @@ class KfdMemory:
         if seen:
             assert held.mapping is not None  # `_take` mapped it
             buffer.view = memoryview(held.mapping)[:size_bytes]
-        if where == "vram" and seen:
-            self.visible_vram += 1
+        if where == "vram" and held.mapping is not None:
+            self._visible_vram[buffer.gpu_va] = held.mapping
             # its writes are combined; doorbells drain them
             self._device.combining.pending = self._device.combining.mapped = True
         return buffer
@@ -167,12 +167,16 @@ class KfdMemory:
             return self.describe(page_va)
         return f"in the page from byte {max(page_va - found.gpu_va, 0):#x} of {found!r} on"
 
+    @property
+    def has_visible_vram(self) -> bool:
+        """Whether the CPU sees some of the VRAM that was handed out."""
+        return bool(self._visible_vram)
+
     def touch(self) -> None:
         """Read a byte of visible VRAM, if there is any: it comes back after all that was written to the card before."""
-        for held in self.table:
-            if held.mapping is not None and held.buffer.where == "vram":
-                held.mapping[0]
-                return
+        for mapping in self._visible_vram.values():
+            mapping[0]
+            return
 
     def stats(self) -> dict[str, Usage]:
         """Return this process's usage of VRAM and of host memory; `free_bytes` is what all processes leave."""
@@ -232,12 +236,11 @@ class KfdMemory:
     def _free(self, held: Held, how: str) -> None:
         """Take a buffer from the card. If the kernel refuses, its address and memory stay taken."""
         device, buffer = self._device, held.buffer
-        gpu_va, where, seen = buffer.gpu_va, buffer.where, held.mapping is not None
+        gpu_va = buffer.gpu_va
         self.table.remove(held, how)
         if held.mapping is not None:
             give_up(held.mapping)
-        if where == "vram" and seen:
-            self.visible_vram -= 1
+        self._visible_vram.pop(gpu_va, None)
         try:
             device.calls.unmap(held.handle, [device.gpu_id])
             device.calls.free(held.handle)

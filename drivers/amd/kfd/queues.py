@@ -174,7 +174,7 @@ class KfdHostDataPath:
 
     def request(self) -> None:
         """Flush if there is visible VRAM: posted writes stay in order, so it arrives before every later write."""
-        if self._memory.visible_vram:
+        if self._memory.has_visible_vram:
             self.flushes += 1
             self._registers().write32(kfd.KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
 

@@ -13,7 +13,7 @@ from ringup.autogen.amd import kfd
 from ringup.drivers.amd.kfd import faults
 from ringup.drivers.amd.kfd.card import identify, start
 from ringup.drivers.amd.kfd.memory import KfdMemory
-from ringup.drivers.amd.kfd.queues import save_area
+from ringup.drivers.amd.kfd.queues import KfdHostDataPath, save_area
 from ringup.drivers.transport.kfd import transport
 from ringup.drivers.transport.kfd.calls import HwException, MemoryFault
 from ringup.drivers.transport.kfd.device import KfdDevice
@@ -214,3 +214,23 @@ def test_faults_and_resets_become_errors(event, error, words):
     assert type(made) is error
     assert words in str(made)
     assert "start the work again in a new process" in str(made)
+
+
+def test_the_host_data_path_is_flushed_only_for_vram_that_the_cpu_sees(compute, device, memory):
+    path = KfdHostDataPath(device, memory)
+    memory.alloc(4096, "host")
+    path.flush()
+    assert path.flushes == 0
+    assert compute.log.count("alloc_memory_of_gpu") == 2
+    seen = memory.alloc(4096, visible=True)
+    for _ in range(3):
+        path.flush()
+    assert path.flushes == 3
+    assert flags(compute) == kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP
+    assert compute.log.count("alloc_memory_of_gpu") == 4  # the event page, two buffers, one page of registers
+    seen.free()
+    path.flush()
+    assert path.flushes == 3
+    path.close()
+    path.close()
+    assert kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP not in [asked for _, _, asked in compute.memory.values()]
