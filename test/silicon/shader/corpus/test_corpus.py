@@ -22,5 +22,6 @@ def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
 
 
 def test_the_interpreter_on_code_for_rdna4(check, case_of_rdna4, number):
-    level, wave_size = (*TURNS, ("-O1", 32))[number // 8 % (len(TURNS) + 1)]
-    check(case_of_rdna4, level, wave_size, "interpreter", 1, processor=("gfx1200", "gfx1201")[number // 4 % 2])
+    ways, turn = (("-O1", 32), *TURNS), number // 8
+    processor = ("gfx1200", "gfx1201")[turn // len(ways) % 2]
+    check(case_of_rdna4, *ways[turn % len(ways)], "interpreter", 1, processor)
