@@ -478,3 +478,33 @@ def test_amdgpu_stays_while_a_process_uses_the_card(story):
     assert gone.status == NoSuchCard.exit_code, gone.output
     # no call of ours made the kernel complain, such as of pointers that it cannot read
     assert "Failed to read SDMA queue counter" not in story.guest.dmesg()
+
+
+def test_a_reset_of_the_card_is_reported_to_who_uses_it(story):
+    story.guest.check("modprobe amdgpu", LOAD_S)
+    story.guest.wait_for("ls /dev/kfd /dev/dri/renderD128", LOAD_S)
+    log = story.begin(
+        "reset",
+        """
+card = ringup.open("kfd:0")
+buffer = card.alloc(1 << 20)
+try:
+    while True:
+        card.copy.upload(buffer, bytes(1 << 20)).wait(60)
+        say("COPIED")
+except RingupError as error:
+    say("ENDED", type(error).__name__, error)
+card.close()
+try:
+    ringup.open("kfd:0")
+except RingupError as error:
+    say("AGAIN", type(error).__name__, error)
+""",
+    )
+    story.guest.wait_for(f"grep -q -e COPIED -e Traceback {log}", RUN_S)
+    story.guest.check("cat /sys/kernel/debug/dri/0/amdgpu_gpu_recover", LOAD_S)
+    story.guest.wait_for(f"grep -q -e AGAIN -e Traceback {log}", RUN_S)
+    said = story.guest.check(f"grep -v COPIED {log}")
+    assert "ENDED DeviceHung kfd:0: amdgpu reset the card, since it hung; its memory is lost" in said, said
+    assert "AGAIN DeviceHung" in said
+    assert answer(story.ringup("up kfd:0 --json"))["moved_bytes"] == 1 << 20
