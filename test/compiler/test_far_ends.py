@@ -36,6 +36,7 @@ class Some:
 
     def __init__(self, place):
         self.place, self.engine = place, Interpreter()
+        self.runs = self.engine.runs
 
     def start(self, dispatch, memory, events, *, strict):
         chosen = dispatch._replace(group_start=self.place, group_count=(1, 1, 1))

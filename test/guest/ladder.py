@@ -92,7 +92,8 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("ladder")
-    with Served(folder, CHIP, CHIP, "navi32", "navi33") as served, Guest(folder / "guest", memory_mib=3072) as guest:
+    cards = (CHIP, CHIP, "navi32", "navi33", "navi48", "navi44")
+    with Served(folder, *cards) as served, Guest(folder / "guest", memory_mib=3072) as guest:
         yield Story(guest, served)
 
 
@@ -366,7 +367,9 @@ def test_rung_12_gpu_reset(story):
 
 
 @pytest.mark.parametrize(
-    ("place", "device"), [(1, "744C"), (2, "747E"), (3, "7480")], ids=["second navi31", "navi32", "navi33"]
+    ("place", "device"),
+    [(1, "744C"), (2, "747E"), (3, "7480"), (4, "7550"), (5, "7590")],
+    ids=["second navi31", "navi32", "navi33", "navi48", "navi44"],
 )
 def test_rung_12_more_cards(story, place, device):
     story.guest.dmesg()
@@ -380,7 +383,7 @@ def test_rung_12_more_cards(story, place, device):
 
 def test_rung_12_sleep(story):
     """This is the last test: the host's root does not survive it."""
-    for slot in (4, 3, 2):
+    for slot in (6, 5, 4, 3, 2):
         story.guest.unplug(slot)
     story.guest.dmesg()
     story.served.mark("sleep")
