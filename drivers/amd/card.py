@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
-CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
 # only a card that came up has a report
 REPORT_TELLS = "; `card.report()` tells more"
@@ -67,9 +66,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
         self._watch = watch
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
-        self.fault: RingupError | None = None
         self.rungs: list[Rung] = []
-        self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._counts = Counts()
         self._looks = 0
         self._warned: set[str] = set()  # doubts that were logged
@@ -435,14 +432,6 @@ class Radeon(AnyRadeon[Device, QueueSet]):
                     self._fail(self._fault_of(interrupt))
             elif interrupt.kind == TOO_HOT:
                 self._health.hurry()
-
-    def _fail(self, cause: RingupError) -> None:
-        """Keep the first error and refuse work from now on."""
-        if self.fault is None:
-            self._explain(cause)
-            self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
-            self.fault = cause
-            self.owner.refuse(cause)
 
     def _too_hot(self, why: str) -> None:
         if self.fault is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,6 +17,7 @@ from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.stages import Stage
 from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.seam import Clock
+from ringup.errors import RingupError
 from ringup.queues.amd.program import Program
 from ringup.queues.queue import Owner
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ringup.queues.amd.objects.code_object import CodeObject
 
 PROGRAM_ALIGN = 4096
+CAUSES_KEPT = 16
 # Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
 # AMDGPUTargetStreamer.cpp, EmitCodeEnd
 PREFETCH_BYTES = 384
@@ -111,10 +114,25 @@ class AnyRadeon(ABC, Generic[P, Q]):
     def __init__(self, device: P) -> None:
         self.device = device
         self.owner = Owner(device.name)
+        # what work is refused for: the first error, until a reset
+        self.fault: RingupError | None = None
+        self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._closed = False
         # by address
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
         self._tensors = Tensors(self)
+
+    def _fail(self, cause: RingupError) -> None:
+        """Keep the first error and refuse work from now on."""
+        if self.fault is None:
+            self._explain(cause)
+            self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
+            self.fault = cause
+            self.owner.refuse(cause)
+
+    @abstractmethod
+    def _explain(self, error: RingupError) -> None:
+        """Add to an error what the card and its queues say."""
 
     # --- what a driver says of its card -----------------------------------------------------------------------------
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -34,7 +33,6 @@ from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, NotSupported, R
 from ringup.queues.timeline import copy_of
 
 LOG = logging.getLogger(__name__)
-CAUSES_KEPT = 16
 # TIMEOUT: ours, for empty work while other processes use the card: the kernel lets its queues take turns
 SELF_TEST_US = 5_000_000
 QUEUES_US = 10_000_000
@@ -108,8 +106,6 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         Raises `NotSupported` for another chip, and the kernel's refusals; `device` is closed by the caller then.
         """
         super().__init__(device)
-        self.fault: RingupError | None = None
-        self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._faults = self._resets = self._looks = 0
         stages = Stages(device.name, device.clock, watch)
         self.stages = stages.done
@@ -293,14 +289,6 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         cause = faults.error_of(self.name, one, self._memory.describe_page)
         self.device.stop(str(cause))
         self._fail(cause)
-
-    def _fail(self, cause: RingupError) -> None:
-        """Keep the first error and refuse work from now on."""
-        if self.fault is None:
-            self._explain(cause)
-            self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
-            self.fault = cause
-            self.owner.refuse(cause)
 
     def _explain(self, error: RingupError) -> None:
         """Add to an error where the queues stand."""
