@@ -11,7 +11,8 @@ import ringup.array_api as xp
 UNIQUE = ("unique_all", "unique_counts", "unique_inverse")
 PLACES = (*UNIQUE, "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted")
 # the standard leaves the sign of a zero open
-ZEROS = ("maximum", "minimum", "remainder", "max", "min", "sort", "prod", "cumulative_prod", "round", "mean", "sum")
+EXTREMES = ("clip", "maximum", "minimum", "max", "min", "sort")
+ZEROS = (*EXTREMES, "remainder", "prod", "cumulative_prod", "round", "mean", "sum")
 # the result may be near 0 where the arguments are not: both sides lose their last places
 NEAR_ZERO = ("logaddexp",)
 

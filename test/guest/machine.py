@@ -31,7 +31,7 @@ from qmp import Qmp, QmpError
 
 from ringup.tools.common.paths import cache_folder
 
-SLOTS = 6  # root ports for cards: slot1 to slot6
+SLOTS = 4  # root ports for cards: slot1 to slot4
 # TIMEOUT: about 5 s on an idle machine of two slow cores; other processes may use the machine.
 BOOT_S = 600.0
 # TIMEOUT: the time to end a command that exceeded its own limit, and to report it.
