@@ -33,9 +33,20 @@ def kinds(call, theirs):
     return theirs
 
 
+def expected_of(call):
+    """Return strict's results, by the standard where NumPy's are not: for a scalar power of one half it takes the
+    square root, which of minus infinity is NaN and not infinite.
+    """
+    made = array_api_cases.called(strict, call)
+    if call.name != "pow":
+        return made
+    base, power = np.broadcast_arrays(*call.given)
+    return [np.where((base == -np.inf) & (power == 0.5), one.dtype.type(np.inf), one) for one in made]
+
+
 def check(call):
     """Compare a call's results in type, shape and values."""
-    found, expected = array_api_cases.called(xp, call), array_api_cases.called(strict, call)
+    found, expected = array_api_cases.called(xp, call), expected_of(call)
     types = kinds(call, [one.dtype for one in expected])
     assert [(one.dtype, one.shape) for one in found] == [
         (kind, one.shape) for kind, one in zip(types, expected, strict=True)
