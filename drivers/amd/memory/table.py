@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, SupportsIndex, TypeVar
 
 from ringup.drivers.buffer import Buffer, Where
 
@@ -117,10 +117,10 @@ def release_view(buffer: Buffer) -> None:
             buffer.view.release()
 
 
-def whole_size(size_bytes: object, name: str) -> int:
+def whole_size(size_bytes: SupportsIndex, name: str) -> int:
     """Return the size that a caller asked for. Raises `TypeError` or `ValueError` unless it is a number from 1 on."""
     try:
-        size = index(size_bytes)  # type: ignore[arg-type]
+        size = index(size_bytes)
     except TypeError:
         raise TypeError(f"a buffer has a whole number of bytes, not {size_bytes!r} ({name or 'unnamed'})") from None
     if size <= 0:

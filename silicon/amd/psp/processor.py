@@ -24,9 +24,9 @@ from ringup.silicon.common.faults import FaultKind
 READY = gfx.GFX_FLAG_RESPONSE
 # GUESS: the time in which the boot loader checks and starts one component
 COMPONENT_US = 2_000
-# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms for which it
-# polls for a new one
-SIGN_OF_LIFE_US = 60_000
+# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the end of the 100 ms
+# for which it then polls for a new one. A busy guest reads the old value late, so most of that time is left to it.
+SIGN_OF_LIFE_US = 100_000
 # GUESS: from the sign of life to bit 31 of C2PMSG_64; psp_v13_0.c, psp_v13_0_ring_create, waits for that bit before it
 # sends a command
 RINGS_US = 3_000

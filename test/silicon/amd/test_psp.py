@@ -92,6 +92,10 @@ class Target:
         self.got.append((fw_type, len(image)))
 
 
+# how long a driver polls for the sign of life, 100 ms, and the time until rings are taken
+SECURE_OS_US = 110_000
+
+
 class Rig:
     def __init__(self, **changed):
         clock = VirtualClock()
@@ -120,7 +124,7 @@ class Rig:
     def secure_os(self):
         for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
             assert self.boot(command, data) == READY
-        self.board.clock.sleep_us(80_000)
+        self.board.clock.sleep_us(SECURE_OS_US)
         return self
 
     def control(self, value):
@@ -201,7 +205,7 @@ def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
     assert rig.boot(SOS, SOS_IMAGE, time_us=20_000) == READY
     assert rig.get(81) == 0
     # The answer comes within the driver's 100 ms.
-    rig.board.clock.sleep_us(80_000)
+    rig.board.clock.sleep_us(99_000)
     assert rig.get(81) != 0
     # The version in the image's header.
     assert rig.get(58) == 0x0031_0032
@@ -331,7 +335,7 @@ def test_keys_are_those_of_the_database_that_was_booted(rig):
     database = image(kind=0x4F, body=signing.database([0x0A]))
     for command, data in ((KDB, database), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
         assert rig.boot(command, data) == READY
-    rig.board.clock.sleep_us(80_000)
+    rig.board.clock.sleep_us(SECURE_OS_US)
     rig.set(69, RING)
     rig.set(71, RING_BYTES)
     rig.control(2 << 16)
