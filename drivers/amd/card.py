@@ -22,12 +22,10 @@ from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
-from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue
-from ringup.drivers.amd.submission.hsa_signals import Signal
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
-from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
@@ -126,7 +124,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         for queue in replaced:
             self._queues.replace(queue)
         if not replaced:
-            self._aql: AqlQueue | None = None
+            self._aql = None
             self.compute = self._queues.compute()
             self._copies = {0: self._queues.copy(0)}
         for queue in self._queues.queues:
@@ -207,30 +205,6 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         return tuple(filter(None, (smu.mismatch, *smu.doubts, *self.blocks.ips.doubts)))
 
     # --- queues -----------------------------------------------------------------------------------------------------
-    @property
-    def aql(self) -> AqlQueue:
-        """A queue for packets of HSA; it is made on first use."""
-        self._check()
-        if self._aql is None or self._aql.closed:
-            self._aql = self.new_aql_queue()
-        return self._aql
-
-    def new_aql_queue(self) -> AqlQueue:
-        """Return another queue for packets of HSA (AQL): a compute queue, on hardware of its own. Raises `NotSupported`
-        when all are in use.
-        """
-        self._check()
-        return self._queues.aql()
-
-    def signal(self, value: int = 0, where: Where | None = None, *, name: str = "") -> Signal:
-        """Return a signal for packets of HSA, with 64 bits in the memory that card and host reach.
-
-        `where` is by default "host", and "vram" on a path without host memory. Raises `NotSupported` for host memory
-        there.
-        """
-        self._check()
-        return self._queues.hsa_signal(value, where, name)
-
     def pin(self, buffer: Any, name: str = "") -> Buffer:
         """Let the card reach the caller's memory without a copy: a writable buffer of whole pages. Free the result
         before that memory is freed.
@@ -413,14 +387,6 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         except DeviceLost as error:
             self._fail(error)
             raise
-
-    def _look_at_aql(self) -> None:
-        """Fail if an engine has stopped at a packet of HSA that it refuses. It says so in memory, and by an interrupt
-        of which only some codes are known.
-        """
-        for queue in self._queues.queues:
-            if isinstance(queue, AqlQueue) and not queue.closed and (refused := queue.refused):
-                self._fail(DeviceHung(f"{self.name}: {refused}"))
 
     def _take_in(self) -> None:
         for interrupt in self.ih.drain():

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
+from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
+from ringup.drivers.amd.submission.hsa_signals import Signal
 from ringup.drivers.amd.submission.queue_memory import UserSpace
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.stages import Stage
 from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.seam import Clock
-from ringup.errors import RingupError
+from ringup.errors import DeviceHung, RingupError
 from ringup.queues.amd.program import Program
 from ringup.queues.queue import Owner
 
@@ -93,8 +95,16 @@ class Queues(Protocol):
         """Make another compute queue."""
         ...
 
+    def aql(self) -> AqlQueue:
+        """Make another compute queue that takes packets of HSA."""
+        ...
+
     def copy(self, engine: int) -> CopyQueue:
         """Make another queue of a copy engine."""
+        ...
+
+    def hsa_signal(self, value: int, where: Where | None, name: str) -> Signal:
+        """Return a signal for packets of HSA."""
         ...
 
 
@@ -108,6 +118,7 @@ class AnyRadeon(ABC, Generic[P, Q]):
     # set when the card is up
     compute: ComputeQueue
     _copies: dict[int, CopyQueue]
+    _aql: AqlQueue | None = None
     _queues: Q
     stages: list[Stage]
 
@@ -129,6 +140,14 @@ class AnyRadeon(ABC, Generic[P, Q]):
             self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
             self.fault = cause
             self.owner.refuse(cause)
+
+    def _look_at_aql(self) -> None:
+        """Fail if an engine has stopped at a packet of HSA that it refuses. It says so in memory, and by an interrupt
+        that not every driver gets.
+        """
+        for queue in self._queues.queues:
+            if isinstance(queue, AqlQueue) and not queue.closed and (refused := queue.refused):
+                self._fail(DeviceHung(f"{self.name}: {refused}"))
 
     @abstractmethod
     def _explain(self, error: RingupError) -> None:
@@ -209,6 +228,30 @@ class AnyRadeon(ABC, Generic[P, Q]):
         """Return another queue of a copy engine. Raises `NotSupported` when all are in use."""
         self._check()
         return self._queues.copy(engine)
+
+    @property
+    def aql(self) -> AqlQueue:
+        """A queue for packets of HSA; it is made on first use."""
+        self._check()
+        if self._aql is None or self._aql.closed:
+            self._aql = self.new_aql_queue()
+        return self._aql
+
+    def new_aql_queue(self) -> AqlQueue:
+        """Return another queue for packets of HSA (AQL): a compute queue, on hardware of its own. Raises `NotSupported`
+        when all are in use.
+        """
+        self._check()
+        return self._queues.aql()
+
+    def signal(self, value: int = 0, where: Where | None = None, *, name: str = "") -> Signal:
+        """Return a signal for packets of HSA, with 64 bits in the memory that card and host reach.
+
+        `where` is by default "host", and "vram" on a path without host memory. Raises `NotSupported` for host memory
+        there, and for VRAM that the CPU does not see.
+        """
+        self._check()
+        return self._queues.hsa_signal(value, where, name)
 
     @property
     def queues(self) -> tuple[CardQueue, ...]:

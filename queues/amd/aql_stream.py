@@ -17,7 +17,7 @@ from ringup.queues.amd import aql
 from ringup.queues.amd.aql import Condition, Order, Scope
 from ringup.queues.amd.hsa_objects import WAVE64_LANES, kernel_packet
 from ringup.queues.amd.launch import Launch, triple
-from ringup.queues.amd.packets import Version, to_bytes
+from ringup.queues.amd.packets import KernelEvent, Version, to_bytes
 from ringup.queues.amd.pm4_cache import NEW_CODE
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, kernel_of
@@ -46,9 +46,17 @@ class AqlCommands:
     pad = b""
     call_period = 1
 
-    def __init__(self, version: Version, begin_va: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`begin_va`: where `begin_pm4` is stored. `interrupts`, `word_bits`: see `Pm4Commands`."""
-        self._pm4 = Pm4Commands(version, interrupts=interrupts, word_bits=word_bits)
+    def __init__(
+        self,
+        version: Version,
+        begin_va: int,
+        *,
+        interrupts: bool = True,
+        word_bits: int = 64,
+        event: KernelEvent | None = None,
+    ) -> None:
+        """`begin_va`: where `begin_pm4` is stored. `interrupts`, `word_bits`, `event`: see `Pm4Commands`."""
+        self._pm4 = Pm4Commands(version, interrupts=interrupts, word_bits=word_bits, event=event)
         self.pm4 = self._pm4.pm4
         self.begin_pm4 = to_bytes(self.pm4.acquire_mem(NEW_CODE))
         self.begin = self.run(begin_va, len(self.begin_pm4))

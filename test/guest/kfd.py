@@ -40,6 +40,11 @@ __kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
 __kernel void square(__global uint *out, __global const uint *in, uint count) {
     uint at = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
     if (at < count) out[at] = in[at] * in[at]; }
+__kernel void stack(__global uint *out, uint count) {
+    uint a[512], sum = 0, x = __builtin_amdgcn_workitem_id_x();
+    for (uint i = 0; i < 512; i++) a[i] = i * count + x;
+    for (uint i = 0; i < count; i++) sum += a[(i * 37 + x) & 511];
+    out[__builtin_amdgcn_workgroup_id_x() * 64 + x] = sum; }
 """
 
 
@@ -254,6 +259,96 @@ with ringup.open("kfd:0") as card:
     assert {word for words in said.values() for word in words.split()} == {"True"}, done.output
 
 
+def test_queues_of_hsa_their_signals_and_a_packet_that_is_refused(story):
+    """Kernels, scratch memory, signals in both memories that wake the process, a queue that stops and is reset."""
+    done = story.python(
+        SQUARES
+        + f"""
+from ringup.queues.amd.aql import Condition
+code = open({str(story.code)!r}, "rb").read()
+with ringup.open("kfd:0") as card:
+    program = card.load(code, "squares")
+    queue, other = card.aql, card.new_aql_queue()
+    source, target = card.alloc(40960), card.alloc(40960)
+    data = np.random.default_rng(3).integers(0, 1 << 32, 10240, np.uint32)
+    card.copy.upload(source, data).wait()
+    def run(queue, count=10240):
+        card.copy.fill(target, 0).wait()
+        stream = queue.stream()
+        stream.dispatch(program["square"], -(-count // 64), 64, [target, source, count])
+        card.copy.wait_for(queue.submit(stream))
+        return bool(np.array_equal(card.copy.download_array(target, np.uint32, count), (data * data)[:count]))
+    say("SQUARES", run(queue), run(other, 77))
+    for where in ("host", "vram"):
+        first, second, gate = card.signal(1, where), card.signal(2, where), card.signal(1, where, name="gate")
+        stream = queue.stream()
+        stream.dispatch(program["square"], 160, 64, [target, source, 10240], completion=first)
+        stream.barrier_and(first, completion=second)
+        stream.barrier_value(gate, Condition.EQ, 5)
+        point = queue.submit(stream)
+        say("SIGNALS", where, second.wait(Condition.LT, 2) == 1, first.value == 0, first.duration_us > 0)
+        used = time.process_time()
+        try:
+            point.wait(3)
+        except RingupError as error:
+            say("LATE", type(error).__name__, error.__notes__[-1])
+        say("SLEPT", time.process_time() - used < 1.5)
+        gate.value = 5
+        point.wait()
+    stream = queue.stream()
+    stream.dispatch(program["stack"], 2, 64, [target, 300])
+    card.copy.wait_for(queue.submit(stream))
+    items, steps = np.arange(64, dtype=np.uint32)[:, None], np.arange(300, dtype=np.uint32)[None]
+    wanted = (((steps * 37 + items) & 511) * 300 + items).sum(1, dtype=np.uint32)
+    say("SCRATCH", card.copy.download_array(target, np.uint32, 128).tolist() == [*wanted, *wanted])
+    point = None
+    for value in range(1, 31):
+        turn = (queue, card.compute, other)[value % 3]
+        stream = turn.stream()
+        if point is not None:
+            stream.wait_for(point)
+        if turn is card.compute:
+            stream.append(stream.pm4.write_data(target.gpu_va, value))
+        else:
+            stream.store(target.gpu_va, value)
+        point = turn.submit(stream)
+    card.copy.wait_for(point)
+    say("ORDERED", card.copy.download_array(target, np.uint32, 1)[0] == 30)
+    stream = other.stream()
+    stream.append(bytes([0x7F]) + bytes(63))
+    try:
+        other.submit(stream).wait(20)
+    except RingupError as error:
+        say("STOPPED", type(error).__name__, error)
+    try:
+        card.compute.stream(), card.compute.submit(card.compute.stream())
+    except RingupError as error:
+        say("REFUSED", type(error).__name__)
+    say("RUNGS", *card.reset())
+    say("AGAIN", run(queue), run(other))
+"""
+    )
+    assert done.status == 0, done.output
+    lines = done.output.splitlines()
+    assert lines.count("SLEPT True") == 2, done.output
+    assert sum(line.startswith("LATE DeviceTimeout aql.") and "waits for <signal gate>" in line for line in lines) == 2
+    for words in (
+        "SQUARES True True",
+        "SIGNALS host True True True",
+        "SIGNALS vram True True True",
+        "SCRATCH True",
+        "ORDERED True",
+        "REFUSED DeviceHung",
+        "RUNGS queue: verified",
+        "AGAIN True True",
+    ):
+        assert any(line.startswith(words) for line in lines), (words, done.output)
+    (stopped,) = (line for line in lines if line.startswith("STOPPED"))
+    assert re.search(r"DeviceHung kfd:0: aql\.\d has stopped at packet \d+ .*a packet of no known type", stopped)
+    (mistake,) = story.served.violations()
+    assert "type 127 is no packet for a GPU" in mistake
+
+
 # Of the driver's tests for a real card, those that do not make sense here: amdgpu has the power controller's metrics,
 # lets a process that faulted go on with nothing, and reads the registers of waves itself.
 NOT_HERE = (
@@ -265,7 +360,10 @@ NOT_HERE = (
 
 def test_the_drivers_tests_for_a_real_card_pass(story):
     folder = "test/drivers/amd"
-    files = " ".join(f"{folder}/{name}" for name in ("test_metal.py", "card/test_transfer.py", "card/test_queues.py"))
+    files = " ".join(
+        f"{folder}/{name}"
+        for name in ("test_metal.py", "card/test_transfer.py", "card/test_queues.py", "aql/test_aql.py")
+    )
     left_out = " ".join(f"--deselect '{folder}/{name}[kfd:0]'" for name in NOT_HERE)
     done = story.guest.run(
         f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m pytest -q -n 0 -p no:cacheprovider --card kfd:0 "
@@ -275,7 +373,7 @@ def test_the_drivers_tests_for_a_real_card_pass(story):
     assert done.status == 0, done.output[-4000:]
     ran = re.search(r"(\d+) passed", done.output)
     assert ran, done.output[-2000:]
-    assert int(ran[1]) >= 40
+    assert int(ran[1]) >= 48
     assert not re.search(r"\d+ (failed|error|skipped)", done.output), done.output[-2000:]
 
 

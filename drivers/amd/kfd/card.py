@@ -17,6 +17,7 @@ from ringup.drivers.amd.kfd.queues import KfdQueues, compute_units, shader_engin
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.table import Usage
 from ringup.drivers.amd.observe.health import QueueStats, queue_stats
+from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer
@@ -232,13 +233,16 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
                 f"{self.name} has no reset {first!r}; it has {QUEUE_RUNG}: amdgpu does the others by itself"
             )
         self._take_in()
-        if self.fault is not None:
-            raise copy_of(self.fault)
-        cause = DeviceHung(f"{self.name} was reset before the work was done")
+        cause = self.fault
+        if cause is not None and (self.device.gpu.stopped or isinstance(cause, DeviceLost)):
+            raise copy_of(cause)
+        cause = cause or DeviceHung(f"{self.name} was reset before the work was done")
         for queue in (hit := self._unfinished()):
             queue.hardware.reset()
         for queue in hit:
             self._queues.map_again(queue, cause)
+        self.fault = None
+        self.owner.accept()
         for queue in hit:
             queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
         self._resets += 1
@@ -267,6 +271,8 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         """Take in faults and resets; raise the error that they report. `last`: no later call comes."""
         self.owner.check()
         self._take_in()
+        if self.fault is None:
+            self._look_at_aql()
         if self.fault is not None:
             raise copy_of(self.fault)
         self._looks += 1
@@ -296,6 +302,10 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             return
         for one in self._queue_stats():
             error.add_note(f"{one.name}: {one.completed} of {one.submitted} done")
+        for queue in self._queues.queues:
+            if isinstance(queue, AqlQueue) and not queue.closed:
+                for line in queue.stands():
+                    error.add_note(line)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:

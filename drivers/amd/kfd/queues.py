@@ -14,6 +14,8 @@ from ringup.autogen.amd import kfd
 from ringup.drivers.amd.bus.registers import Version
 from ringup.drivers.amd.gfx.hardware_queue import COMPUTE, Position
 from ringup.drivers.amd.kfd.memory import PAGE_BYTES, KfdMemory
+from ringup.drivers.amd.submission.aql_maker import AqlMaker, Core
+from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue
 from ringup.drivers.amd.submission.card_queue import (
     CardQueueParts,
     ComputeQueue,
@@ -21,6 +23,7 @@ from ringup.drivers.amd.submission.card_queue import (
     CopyQueue,
     CopyStreams,
 )
+from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
 from ringup.drivers.amd.submission.queue_maker import QueueMaker
 from ringup.drivers.amd.submission.queue_memory import (
@@ -31,23 +34,28 @@ from ringup.drivers.amd.submission.queue_memory import (
     WPTR_AT,
     QueueMemory,
 )
+from ringup.drivers.buffer import Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.poll import Poller
 from ringup.drivers.transport.kfd.calls import Created, Queue, QueueSpec
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.kfd.topology import Node
 from ringup.drivers.transport.linux.mmio import MappedWindow
 from ringup.errors import DeviceLost, NotSupported
+from ringup.queues.amd.aql import PACKET_BYTES
+from ringup.queues.amd.aql_stream import AqlCommands
 from ringup.queues.amd.hsa_objects import Apertures, queue_object
 from ringup.queues.amd.packets import KernelEvent
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch
 from ringup.queues.amd.sdma_stream import SdmaCommands
 from ringup.queues.queue import Owner
-from ringup.queues.timeline import Waiter
 
 APERTURE_SHIFT = 48  # of the bases that kernels see of LDS and scratch
 # older kernels choose the engine. Source: kfd_ioctl.h, "1.17 - Add SDMA queue creation with target SDMA engine ID"
 CHOOSES_ENGINE = (1, 17)
+# bytes of a queue's page: the pointers that its engine reads and writes
+POINTERS_AT = {kind: (READ_AT, WRITE_AT) if kind is Queue.AQL else (RPTR_AT, WPTR_AT) for kind in Queue}
 OWN_VMID = 0  # of indirect packets: a queue without privileges has its own in any case
 
 
@@ -211,12 +219,20 @@ class KfdQueues(QueueMaker):
     """The queues of this process on one card."""
 
     def __init__(
-        self, device: KfdDevice, memory: KfdMemory, gc: Version, sdma: Version, waiter: Waiter, owner: Owner
+        self, device: KfdDevice, memory: KfdMemory, gc: Version, sdma: Version, waiter: Poller, owner: Owner
     ) -> None:
         super().__init__(device.name, memory, "host", waiter, owner)
         self._device, self._memory = device, memory
         self.hdp = KfdHostDataPath(device, memory)
         event = KernelEvent(device.interrupts.slot_va, device.interrupts.signal)
+        self._aql = AqlMaker(
+            memory,
+            "host",
+            HsaSignals(memory, waiter, "host", self.hdp.flush, interrupts=True, event=event),
+            partial(AqlCommands, gc, event=event),
+            owner,
+            device.clock,
+        )
         self._pm4 = Pm4Commands(gc, event=event)
         self._sdma = SdmaCommands(sdma, OWN_VMID, event=event)
         self._made = 0
@@ -226,32 +242,29 @@ class KfdQueues(QueueMaker):
 
     def compute(self) -> ComputeQueue:
         """Make another compute queue. Raises `OutOfMemory` when the kernel gives no more."""
-        node, apertures = self._device.node, self._device.gpu.apertures
-        area, name = save_area(node), self._name("compute")
+        memory = QueueMemory(self._memory, "host", name := self._name("compute"))
+        with undone_on_error(memory.free):
+            spec = self._compute_spec(Queue.PM4, memory)
+            parts = self._parts(name, self._pm4, memory, spec, COMPUTE, unit_bytes=4)
+            core, page = self._core, memory.page
+            self.access(page).write(OBJECT_AT, queue_object(core.apertures))
+            scratch = Scratch(core.scratch_slots, memory.scratch)
+            streams = ComputeStreams(self._pm4, self._owner, scratch, core.shader_engines, page.gpu_va + OBJECT_AT)
+        return self.add(partial(ComputeQueue, parts, streams), memory)
+
+    def aql(self) -> AqlQueue:
+        """Make another compute queue that takes packets of HSA. Raises `OutOfMemory` when the kernel gives no more."""
+        commands, name, number = self._aql.commands, self._name("aql"), self._made
         memory = QueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
-            eop, saved = memory.take(EOP_BYTES, "EOP", cached=False), memory.take(area.whole, "saved waves")
-            spec = QueueSpec(
-                kind=Queue.PM4,
-                eop_va=eop.gpu_va,
-                eop_bytes=EOP_BYTES,
-                save_va=saved.gpu_va,
-                save_bytes=area.waves,
-                control_stack_bytes=area.control_stack,
-                **_places(memory),
-            )
-            parts = self._parts(name, self._pm4, memory, spec, COMPUTE, unit_bytes=4)
-            slots = node.properties.get("max_slots_scratch_cu", 0) * compute_units(node)
-            bases = apertures.lds_base >> APERTURE_SHIFT, apertures.scratch_base >> APERTURE_SHIFT
-            self.access(memory.page).write(OBJECT_AT, queue_object(Apertures(*bases)))
-            streams = ComputeStreams(
-                self._pm4,
-                self._owner,
-                Scratch(slots, memory.scratch),
-                shader_engines(node),
-                memory.page.gpu_va + OBJECT_AT,
-            )
-        return self.add(partial(ComputeQueue, parts, streams), memory)
+            spec = self._compute_spec(Queue.AQL, memory)
+            parts = self._parts(name, commands, memory, spec, COMPUTE, unit_bytes=PACKET_BYTES)
+            streams = self._aql.streams(memory, self._core, number)
+        return self.add(partial(AqlQueue, parts, streams), memory)
+
+    def hsa_signal(self, value: int, where: Where | None, name: str) -> Signal:
+        """Return a signal for packets of HSA. Raises what `HsaSignals.make` raises."""
+        return self._aql.signal(value, where, name)
 
     def copy(self, engine: int) -> CopyQueue:
         """Make another queue of a copy engine. Raises `OutOfMemory` when the kernel gives no more."""
@@ -262,9 +275,35 @@ class KfdQueues(QueueMaker):
         memory = QueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
             kind = Queue.SDMA_OF_ENGINE if self._device.calls.version >= CHOOSES_ENGINE else Queue.SDMA
-            spec = QueueSpec(kind=kind, engine=engine, **_places(memory))
+            spec = QueueSpec(kind=kind, engine=engine, **_places(memory, *POINTERS_AT[kind]))
             parts = self._parts(name, self._sdma, memory, spec, engine, unit_bytes=1)
         return self.add(partial(CopyQueue, parts, CopyStreams(self._sdma, self._owner)), memory)
+
+    def _compute_spec(self, kind: Queue, memory: QueueMemory) -> QueueSpec:
+        """Return a queue that runs waves, with memory for those that the kernel takes off."""
+        area = save_area(self._device.node)
+        eop, saved = memory.take(EOP_BYTES, "EOP", cached=False), memory.take(area.whole, "saved waves")
+        return QueueSpec(
+            kind=kind,
+            eop_va=eop.gpu_va,
+            eop_bytes=EOP_BYTES,
+            save_va=saved.gpu_va,
+            save_bytes=area.waves,
+            control_stack_bytes=area.control_stack,
+            **_places(memory, *POINTERS_AT[kind]),
+        )
+
+    @property
+    def _core(self) -> Core:
+        node, apertures = self._device.node, self._device.gpu.apertures
+        seen, units = node.properties, compute_units(node)
+        return Core(
+            Apertures(apertures.lds_base >> APERTURE_SHIFT, apertures.scratch_base >> APERTURE_SHIFT),
+            units,
+            seen.get("simd_per_cu", 0) * seen.get("max_waves_per_simd", 0),
+            seen.get("max_slots_scratch_cu", 0) * units,
+            shader_engines(node),
+        )
 
     def _name(self, kind: str) -> str:
         self._made += 1
@@ -273,26 +312,31 @@ class KfdQueues(QueueMaker):
     def _parts(
         self,
         name: str,
-        commands: Pm4Commands | SdmaCommands,
+        commands: Pm4Commands | SdmaCommands | AqlCommands,
         memory: QueueMemory,
         spec: QueueSpec,
         engine: int,
         *,
         unit_bytes: int,
     ) -> CardQueueParts:
-        doorbell, page = KfdDoorbell(), self.access(memory.page)
+        doorbell, page, aql = KfdDoorbell(), self.access(memory.page), spec.kind is Queue.AQL
+        pointers_at = POINTERS_AT[spec.kind]
         hardware = KfdQueue(self._device, spec, doorbell, engine, lambda: bytes(page[: WPTR_AT + 8]))
         publisher = Publisher(
-            self.hdp, page.at(WPTR_AT), doorbell, unit_bytes=unit_bytes, polled=True, through_window=False
-        )
-        return self.join(name, commands, memory, hardware, doorbell, publisher, memory.timeline_word(None))
+            self.hdp, page.at(pointers_at[1]), doorbell,
+            unit_bytes=unit_bytes, polled=True, through_window=False, rings_last=aql,
+        )  # fmt: skip
+        return self.join(
+            name, commands, memory, hardware, doorbell, publisher, memory.timeline_word(None),
+            ring=self._aql.ring(name, memory, publisher) if aql else None, pointers_at=pointers_at,
+        )  # fmt: skip
 
 
-def _places(memory: QueueMemory) -> dict[str, int]:
+def _places(memory: QueueMemory, rptr_at: int, wptr_at: int) -> dict[str, int]:
     """Return where ring and pointers of a queue lie."""
     return {
         "ring_va": memory.ring.gpu_va,
         "ring_bytes": RING_BYTES,
-        "rptr_va": memory.page.gpu_va + RPTR_AT,
-        "wptr_va": memory.page.gpu_va + WPTR_AT,
+        "rptr_va": memory.page.gpu_va + rptr_at,
+        "wptr_va": memory.page.gpu_va + wptr_at,
     }

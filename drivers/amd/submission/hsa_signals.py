@@ -1,9 +1,10 @@
 """Signals of HSA: 64-bit values in memory that packets wait for and change, with the times of the packet that did it.
 
 A card's signals lie in pages that all its queues reach; each page has room for 63. Host and card both store values.
-The card stores the times, before the value, and then interrupts the host. Its first slot of a page is the mailbox: the
-card stores there which signal it has changed, and nobody reads it. Source: AMD's amd_hsa_signal.h; LLVM AMDGPUUsage,
-"Signals"; ROCr interrupt_signal.cpp.
+The card stores the times, before the value, and then interrupts the host. Before it interrupts, it stores a number in
+the signal's mailbox. Where a kernel driver wakes the process, that is the slot of an event. Else the mailbox is the
+first slot of the page, the number is the signal's, and nobody reads it. Source: AMD's amd_hsa_signal.h; LLVM
+AMDGPUUsage, "Signals"; ROCr interrupt_signal.cpp.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import struct
 from collections.abc import Callable
 
 from ringup.drivers.amd.bus.access import Access
-from ringup.drivers.amd.memory.spaces import Spaces
+from ringup.drivers.amd.submission.queue_memory import UserSpace
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.poll import Poller
 from ringup.errors import NotSupported
 from ringup.queues.amd.aql import SIGNED, Condition, number
 from ringup.queues.amd.hsa_objects import END_BYTE, SIGNAL_BYTES, START_BYTE, VALUE_BYTE, signal_object
+from ringup.queues.amd.packets import KernelEvent
 
 PAGE_BYTES = 4096
 TICKS_PER_US = 100  # of the reference clock
@@ -147,13 +149,21 @@ class HsaSignals:
     """The signals of one card."""
 
     def __init__(
-        self, spaces: Spaces, poller: Poller, where: Where, flush_hdp: Callable[[], None], *, interrupts: bool
+        self,
+        space: UserSpace,
+        poller: Poller,
+        where: Where,
+        flush_hdp: Callable[[], None],
+        *,
+        interrupts: bool,
+        event: KernelEvent | None = None,
     ) -> None:
         """`where`: the memory that both sides reach: "host" if there is such memory, else "vram". `interrupts`: the
-        card interrupts the host when it has changed a signal.
+        card interrupts the host when it has changed a signal. `event`: of the kernel driver that gets the interrupt.
         """
         self.poller = poller
-        self._spaces, self._where, self._flush_hdp, self._interrupts = spaces, where, flush_hdp, interrupts
+        self._space, self._where, self._flush_hdp, self._interrupts = space, where, flush_hdp, interrupts
+        self._event = event
         self._pages: list[_Page] = []
 
     def make(self, value: int, where: Where | None = None, name: str = "") -> Signal:
@@ -173,19 +183,23 @@ class HsaSignals:
         slot = page.free_slot()
         assert slot is not None  # the page has one
         signal = page.taken[slot] = Signal(self, page, slot, name)
-        mailbox = page.gpu_va if self._interrupts else 0
-        page.access.write(slot * SIGNAL_BYTES, signal_object(value, mailbox, slot if mailbox else 0))
+        page.access.write(slot * SIGNAL_BYTES, signal_object(value, *self._mailbox(page, slot)))
         self.flush(where)
         return signal
 
+    def _mailbox(self, page: _Page, slot: int) -> tuple[int, int]:
+        """Return what the card stores when it has changed a signal: where, and which number."""
+        if self._event is not None:
+            return self._event
+        return (page.gpu_va, slot) if self._interrupts else (0, 0)
+
     def admit(self) -> None:
         """Raise a `ValueError` if another thread than the card's owner calls."""
-        self._spaces.user.admit()
+        self._space.admit()
 
     def _new_page(self, where: Where) -> _Page:
-        user = self._spaces.user
-        buffer = user.alloc(PAGE_BYTES, where, visible=True, name="HSA signals", cached=False)
-        page = _Page(buffer, user.access(buffer), where)
+        buffer = self._space.alloc(PAGE_BYTES, where, visible=True, name="HSA signals", cached=False)
+        page = _Page(buffer, self._space.access(buffer), where)
         if where == "vram":
             page.access.write(0, bytes(PAGE_BYTES))
         self._pages.append(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ringup.drivers.amd.bus.access import Access
@@ -48,6 +49,11 @@ class Space(Protocol):
 
 class UserSpace(Space, Owner, Protocol):
     """The address space of the packets of queues."""
+
+    @property
+    def admit(self) -> Callable[[], None]:
+        """What raises a `ValueError` if another thread than the card's owner calls."""
+        ...
 
 
 class QueueMemory:

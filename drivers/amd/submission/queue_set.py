@@ -19,7 +19,8 @@ from ringup.drivers.amd.gfx.sdma import SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.gfx.shape import CUS_OF_WGP
 from ringup.drivers.amd.gfx.waves import SIMDS, SLOTS
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
-from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue, AqlStreams, taken
+from ringup.drivers.amd.submission.aql_maker import AqlMaker, Core
+from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue, AqlStreams
 from ringup.drivers.amd.submission.bounce import Bounce
 from ringup.drivers.amd.submission.card_queue import (
     CardQueue,
@@ -34,7 +35,6 @@ from ringup.drivers.amd.submission.publisher import Publisher
 from ringup.drivers.amd.submission.queue_maker import Q, QueueMaker
 from ringup.drivers.amd.submission.queue_memory import (
     EOP_BYTES,
-    INACTIVE_AT,
     OBJECT_AT,
     PAGE_BYTES,
     RING_BYTES,
@@ -52,9 +52,8 @@ from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout, NotSupported
 from ringup.queues.amd.aql import PACKET_BYTES
-from ringup.queues.amd.aql_ring import AqlRing
 from ringup.queues.amd.aql_stream import AqlCommands
-from ringup.queues.amd.hsa_objects import Apertures, Engine, queue_object, signal_object
+from ringup.queues.amd.hsa_objects import Apertures, queue_object
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch
 from ringup.queues.amd.sdma_stream import SdmaCommands
@@ -86,9 +85,14 @@ class QueueSet(QueueMaker):
         self._bounce: Bounce | None = None
         self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
         self._doorbells = bars.window(blocks.device, DOORBELL_BAR)
-        self._hsa_signals = HsaSignals(spaces, waiter, self._where, blocks.hdp.flush, interrupts=interrupts)
-        # the packets of HSA's queues, and the PM4 with which their submissions begin; made for the first of them
-        self._aql: AqlCommands | None = None
+        self._aql = AqlMaker(
+            spaces.user,
+            self._where,
+            HsaSignals(spaces.user, waiter, self._where, blocks.hdp.flush, interrupts=interrupts),
+            partial(AqlCommands, blocks.ips.version("gc"), interrupts=interrupts, word_bits=bits),
+            owner,
+            blocks.device.clock,
+        )
 
     def compute(self) -> ComputeQueue:
         """Map another compute queue. Raises `NotSupported` when all are in use."""
@@ -102,7 +106,7 @@ class QueueSet(QueueMaker):
 
     def hsa_signal(self, value: int, where: Where | None, name: str) -> Signal:
         """Return a signal for packets of HSA. Raises what `HsaSignals.make` raises."""
-        return self._hsa_signals.make(value, where, name)
+        return self._aql.signal(value, where, name)
 
     def copy(self, engine: int) -> CopyQueue:
         """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
@@ -149,47 +153,29 @@ class QueueSet(QueueMaker):
             parts = self._parts(name, self._pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
             self.access(page).write(OBJECT_AT, queue_object(APERTURES))
             engines, object_va = self._blocks.ips.shape.shader_engines, page.gpu_va + OBJECT_AT
-            streams = ComputeStreams(self._pm4, self._owner, self._scratch(memory), engines, object_va)
+            scratch = Scratch(self._scratch_slots(), memory.scratch)
+            streams = ComputeStreams(self._pm4, self._owner, scratch, engines, object_va)
         return parts, streams
 
     def _aql_parts(self) -> tuple[CardQueueParts, AqlStreams]:
         """Return what a compute queue for packets of HSA is made of that is not mapped yet."""
         number = self._free_number()
-        commands, blocks = self._aql_commands(), self._blocks
+        commands, blocks = self._aql.commands, self._blocks
         memory = QueueMemory(self._spaces.user, self._where, name := f"aql {number}", self._spaces.system)
         with undone_on_error(memory.free):
-            page, ring, clock = self.access(memory.page), self.access(memory.ring), blocks.device.clock
             index, hardware = self._hardware(number, memory, (READ_AT, WRITE_AT), aql=True)
             parts = self._parts(
                 name, commands, memory, hardware, index,
-                unit_bytes=PACKET_BYTES, polled=True, consumed=taken(name, page, clock), pointers_at=(READ_AT, WRITE_AT),
+                unit_bytes=PACKET_BYTES, polled=True, aql=True, pointers_at=(READ_AT, WRITE_AT),
             )  # fmt: skip
             shape = blocks.gfx.shape
             assert shape is not None  # the core is up
-            engine = Engine(
-                memory.ring.gpu_va, RING_BYTES // PACKET_BYTES, number, shape.cu_total, WAVES_OF_CU,
-                memory.page.gpu_va + INACTIVE_AT,
-            )  # fmt: skip
-            page.write(OBJECT_AT, queue_object(APERTURES, engine))
-            page.write(INACTIVE_AT, signal_object(0))
+            slots, engines = self._scratch_slots(), blocks.ips.shape.shader_engines
+            core = Core(APERTURES, shape.cu_total, WAVES_OF_CU, slots, engines)
+            streams = self._aql.streams(memory, core, number)
             if self._where == "vram":
                 blocks.hdp.flush()
-            streams = AqlStreams(
-                commands, self._owner, self._scratch(memory), blocks.ips.shape.shader_engines, page, ring,
-                self._hsa_signals, clock,
-            )  # fmt: skip
         return parts, streams
-
-    def _aql_commands(self) -> AqlCommands:
-        """Return the packets of HSA's queues, for which a page of PM4 is stored at the first call."""
-        if self._aql is None:
-            user = self._spaces.user
-            page = user.alloc(PAGE_BYTES, self._where, visible=True, name="PM4 of HSA queues", cached=False)
-            interrupts, bits = self._signals is None, 64 if self._signals is None else WORD_BITS
-            version = self._blocks.ips.version("gc")
-            self._aql = AqlCommands(version, page.gpu_va, interrupts=interrupts, word_bits=bits)
-            self.access(page).write(0, self._aql.begin_pm4)
-        return self._aql
 
     def refused(self, interrupt: Interrupt) -> str:
         """Return which packet of HSA an interrupt of the command processor is about, and what is wrong with it. Empty
@@ -226,11 +212,11 @@ class QueueSet(QueueMaker):
             _place(number, gfx.pipes), spec, self._spaces.system.access(mqd), self._blocks.hdp.flush
         )
 
-    def _scratch(self, memory: QueueMemory) -> Scratch:
-        """Return the scratch memory of a compute queue, which has none yet."""
+    def _scratch_slots(self) -> int:
+        """Return how many waves have scratch memory at the same time."""
         shape = self._blocks.gfx.shape
         assert shape is not None  # the core is up
-        return Scratch(self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total, memory.scratch)
+        return self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
 
     def _copy_parts(self, engine: int) -> tuple[CardQueueParts, CopyStreams]:
         """Return what a queue of a copy engine is made of that is not mapped yet."""
@@ -268,11 +254,11 @@ class QueueSet(QueueMaker):
         unit_bytes: int,
         polled: bool,
         inline: Inline | None = None,
-        consumed: Callable[[int, float], int] | None = None,
+        aql: bool = False,
         pointers_at: tuple[int, int] = (RPTR_AT, WPTR_AT),
     ) -> CardQueueParts:
         """Return what a queue is made of. `index`: its doorbell's; `unit_bytes`: what that counts; `polled`: its engine
-        looks at the pointer in memory too; `consumed`: of a ring of HSA, see `AqlRing`.
+        looks at the pointer in memory too; `aql`: its ring is one of HSA.
         """
         through_window, device, hdp = self._where == "vram", self._blocks.device, self._blocks.hdp
         doorbell = Doorbell(self._doorbells, index, halved=through_window)
@@ -283,18 +269,13 @@ class QueueSet(QueueMaker):
             hdp.flush()
         publisher = Publisher(
             hdp, page.at(pointers_at[1]), doorbell, device.remote,
-            unit_bytes=unit_bytes, polled=polled, through_window=through_window, rings_last=consumed is not None,
+            unit_bytes=unit_bytes, polled=polled, through_window=through_window, rings_last=aql,
         )  # fmt: skip
-        ring = self.access(memory.ring)
-        rings = (
-            None
-            if consumed is None
-            else AqlRing(f"the ring of {name}", RING_BYTES, ring.write, publisher.publish, consumed)
-        )
+        ring = self._aql.ring(name, memory, publisher) if aql else None
         word = memory.timeline_word(self._signals)
         return self.join(
             name, commands, memory, hardware, doorbell, publisher, word,
-            inline=inline, ring=rings, pointers_at=pointers_at,
+            inline=inline, ring=ring, pointers_at=pointers_at,
         )  # fmt: skip
 
     def _learn_to_ring(self, queue: CardQueue) -> None:

@@ -40,7 +40,7 @@ GPU_ID, ADDRESS = 44027, "0000:03:00.0"
 # of a real topology: Linux 6.12 with a Radeon RX 7900 XTX
 PROPERTIES = {
     "cpu_cores_count": 0, "simd_count": 192, "mem_banks_count": 1, "caches_count": 2, "io_links_count": 1,
-    "lds_size_in_kb": 64, "wave_front_size": 32, "array_count": 12, "simd_arrays_per_engine": 2, "simd_per_cu": 2,
+    "lds_size_in_kb": 64, "wave_front_size": 32, "array_count": 12, "simd_arrays_per_engine": 2, "simd_per_cu": 2, "max_waves_per_simd": 16,
     "max_slots_scratch_cu": 32, "gfx_target_version": 110000, "vendor_id": 0x1002, "device_id": 0x744C,
     "location_id": 0x300, "domain": 0, "drm_render_minor": 128, "num_sdma_engines": 2, "num_xcc": 1, "fw_version": 550,
 }  # fmt: skip
@@ -55,7 +55,7 @@ class Compute:
         self.fails, self.lacks, self.log = {}, set(), []
         self.version = (1, 17)
         self.memory, self.mapped, self.next = {}, set(), 1
-        self.queues, self.events = {}, {}
+        self.queues, self.events, self.asked = {}, {}, {}  # asked: the pointers of the last queue
         self.page = 0
         self.vms = {}
         self.come = {}  # event: what a wait finds
@@ -160,6 +160,7 @@ class Compute:
         args.queue_id, self.next = self.next, self.next + 1
         args.doorbell_offset = 0
         self.queues[args.queue_id] = (args.queue_type, args.ring_size)
+        self.asked = {name: getattr(args, name) for name in ("read_pointer_address", "write_pointer_address")}
 
     def destroy_queue(self, args):
         if self.queues.pop(args.queue_id, None) is None:

@@ -5,6 +5,7 @@ No engine runs here, so nothing is submitted: `test/guest/kfd.py` runs the card 
 
 import errno
 import mmap
+import struct
 
 import pytest
 from kernels.compute_machine import GPU_ID, PROPERTIES, Compute
@@ -13,13 +14,15 @@ from ringup.autogen.amd import kfd
 from ringup.drivers.amd.kfd import faults
 from ringup.drivers.amd.kfd.card import identify, start
 from ringup.drivers.amd.kfd.memory import KfdMemory
-from ringup.drivers.amd.kfd.queues import KfdHostDataPath, save_area
+from ringup.drivers.amd.kfd.queues import KfdHostDataPath, KfdQueues, save_area
+from ringup.drivers.poll import Poller
 from ringup.drivers.transport.kfd import transport
 from ringup.drivers.transport.kfd.calls import HwException, MemoryFault
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.kfd.process import Process
 from ringup.drivers.transport.kfd.topology import gpus
 from ringup.errors import DeviceFault, DeviceHung, NoSuchCard, NotSupported, OutOfMemory
+from ringup.queues.queue import Owner
 
 VRAM, GTT, USERPTR = 1, 2, 4  # kfd_ioctl.h, KFD_IOC_ALLOC_MEM_FLAGS_*
 WRITABLE, EXECUTABLE, PUBLIC, COHERENT = 1 << 31, 1 << 30, 1 << 29, 1 << 26
@@ -138,6 +141,29 @@ def test_the_area_of_saved_waves_is_that_of_the_kernel(compute):
     assert save_area(node) == (40960, 46047232, 46047232 + 98304)
     compute.node(1, PROPERTIES | {"cwsr_size": 8 << 20, "ctl_stack_size": 8192})
     assert save_area(gpus(compute.kernel)[0])[:2] == (8192, 8 << 20)
+
+
+def test_a_queue_of_hsa_is_asked_for_with_its_object(compute, device, memory):
+    """The firmware finds the object by the queue's pointers, and signals interrupt through the process's event."""
+    gc, sdma = (11, 0, 0), (6, 0, 0)
+    poller = Poller(device, lambda last: None, lambda looked: False, lambda error: None)
+    queues = KfdQueues(device, memory, gc, sdma, poller, Owner("kfd:0"))
+    queue = queues.aql()
+    (kind, ring_bytes), page = compute.queues[queue.hardware.created.number], queue.memory.page
+    assert (kind, ring_bytes) == (kfd.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL, 64 << 10)
+    # amd_hsa_queue.h: write_dispatch_id at 56, read_dispatch_id at 128, max_cu_id at 72
+    object_va = compute.asked["write_pointer_address"] - 56
+    assert compute.asked["read_pointer_address"] == object_va + 128
+    seen = bytes(page.view[object_va - page.gpu_va :][:256])
+    assert struct.unpack_from("<II", seen, 72) == (95, 31)
+    assert struct.unpack_from("<QQI", seen, 8)[:1] == (queue.memory.ring.gpu_va,)
+    # amd_hsa_signal.h: value at 8, event_mailbox_ptr at 16, event_id at 24
+    signal = queues.hsa_signal(-3, None, "")
+    raw = bytes(memory.find(signal.gpu_va).view)[signal.gpu_va % 4096 :][:32]
+    slot = device.interrupts.slot_va, device.interrupts.signal
+    assert struct.unpack_from("<qQI", raw, 8) == (-3, *slot)
+    queues.close(patient=False)
+    assert compute.queues == {}
 
 
 @pytest.mark.parametrize(("target", "chip"), [(110000, "navi31"), (110002, "navi33"), (110001, "navi32")])
