@@ -15,12 +15,10 @@ from ringup.compiler.isa.amd.encoding.processor import processor
 from ringup.compiler.rdna.branch_trampolines import BRANCH_BYTES, Branch, link
 from ringup.compiler.rdna.instructions.code import Block, Instr, Operand, Physical, Signed, Special
 from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.names import spellings
 from ringup.compiler.rdna.instructions.steps import VCC_SGPR, Pair, Program
 from ringup.errors import CompileError
 
-# Bytes of an instruction cache line on gfx11 and gfx12. The prefetcher reads PREFETCHED_LINES lines ahead.
-CACHE_LINE: Final = 128
-PREFETCHED_LINES: Final = 3
 KERNARG_SGPRS: Final = 2
 # Round to nearest even; denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode".
 FLOAT_MODE: Final = 0xF0
@@ -74,7 +72,7 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
     if last is None or not last.effects.branch or last.instr.mnemonic.startswith("s_cbranch"):
         raise CompileError(f"control runs past the last instruction of kernel {code.name}; end it with s_endpgm")
     chip = processor(code.target, code.wave_size)
-    encode, dual = chip.encode, chip.encode_dual
+    encode, dual, names = chip.encode, chip.encode_dual, spellings(code.target)
     chunks: list[bytes] = []
     starts: dict[Block, int] = {}
     # (chunk, target, mnemonic)
@@ -91,17 +89,18 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
                     x, y = instr.x, instr.y
                     chunk = dual((x.mnemonic, _operands(x)), (y.mnemonic, _operands(y)))
                 else:
-                    chunk = encode(instr.mnemonic, _operands(instr), **instr.modifiers)
+                    chunk = encode(names.get(instr.mnemonic, instr.mnemonic), _operands(instr), **instr.modifiers)
             except CompileError as error:
                 raise CompileError(f"kernel {code.name}, {block}: `{instr}`: {error}") from error
             chunks.append(chunk)
     linked = [Branch(place, starts[goal], mnemonic) for place, goal, mnemonic in branches]
     chunks = link(chunks, linked, lambda: _together(program), encode)
     at, count = sum(map(len, chunks)), len(chunks)
-    end = encode("s_code_end")
-    padding = -(-at // CACHE_LINE) * CACHE_LINE + PREFETCHED_LINES * CACHE_LINE - at
-    chunks.append(end * (padding // len(end)))
     row = limits(code.target)
+    (mnemonic, filler), line, lines = row.padding
+    end = encode(mnemonic, list(filler))
+    padding = -(-at // line) * line + lines * line - at
+    chunks.append(end * (padding // len(end)))
     first_id = first_group_sgpr(code.target, code.group_ids)
     return Binary(
         code.name, code.target, b"".join(chunks), max(vgprs, 1), sgprs, code.lds_bytes, code.scratch_bytes, code.kernarg_bytes, code.group_size,

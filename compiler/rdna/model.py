@@ -13,6 +13,9 @@ single wave, whichever is longer.
 | LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |
 | L0 cache | bytes / 64 | the same width; everything hits, accesses are coalesced |
 
+On CDNA3, a wave64 takes four cycles of the VALU, a matrix instruction four for each pass, and four SIMDs share the 128
+bytes (CDNA3 white paper; AMD's matrix instruction calculator).
+
 Left out: instruction fetch, bank conflicts, cache misses and DRAM, the return of stores, waves that do not run in
 step, register-cache misses.
 """
@@ -24,10 +27,12 @@ from typing import NamedTuple
 
 from ringup.compiler.rdna.instructions.code import Block, Code
 from ringup.compiler.rdna.instructions.effects import VECTOR
+from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.passes.waits import waits_of
 
-BYTES_A_CYCLE = 64
+# Bytes a cycle of a CU's LDS, and of its L0 cache, which its SIMDs share.
+CU_BYTES_A_CYCLE = 128
 # Iterations after which a loop is in its steady state.
 ROUNDS = 3
 _BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
@@ -58,7 +63,7 @@ def estimate(code: Code, waves: int) -> list[Estimate]:
     """
     program = Program(code)
     return [
-        _estimate(block, steps, waves, program.wave_size, loops=block.loop_end is block)
+        _estimate(program, block, steps, waves, loops=block.loop_end is block)
         for block, steps in zip(code.blocks, program.blocks, strict=True)
     ]
 
@@ -76,18 +81,18 @@ def hot_loop(code: Code, waves: int) -> Estimate | None:
             last = code.blocks.index(block.loop_end)
             if not any(inner.loop_end is not None for inner in code.blocks[first + 1 : last + 1]):
                 steps = [step for some in program.blocks[first : last + 1] for step in some]
-                found.append(_estimate(block, steps, waves, program.wave_size, loops=True))
+                found.append(_estimate(program, block, steps, waves, loops=True))
     return max(found, key=lambda one: (one.block.depth, one.together), default=None)
 
 
-def _estimate(block: Block, steps: list[Step], waves: int, lanes: int, *, loops: bool) -> Estimate:
-    wave = _Wave(lanes)
+def _estimate(program: Program, block: Block, steps: list[Step], waves: int, *, loops: bool) -> Estimate:
+    wave = _Wave(program)
     before = 0
     for _ in range(ROUNDS if loops else 1):
         before = wave.cycle
         wave.run(steps)
     alone = wave.cycle - before
-    busy = _busy(steps, lanes)
+    busy = _busy(steps, program.wave_size, _width(program))
     unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
     together = max(most * waves, alone)
     busy["each"] = round(together / max(1, waves))
@@ -102,7 +107,12 @@ def _bytes(step: Step, lanes: int) -> int:
     return bits // 8 * lanes * (2 if "2addr" in name else 1)
 
 
-def _busy(steps: list[Step], lanes: int) -> dict[str, int]:
+def _width(program: Program) -> int:
+    """Return the bytes a cycle that one SIMD gets from LDS and from the cache."""
+    return CU_BYTES_A_CYCLE // limits(program.code.target).simds
+
+
+def _busy(steps: list[Step], lanes: int, width: int) -> dict[str, int]:
     passes = lanes // 32
     busy: dict[str, int] = {}
 
@@ -113,17 +123,17 @@ def _busy(steps: list[Step], lanes: int) -> dict[str, int]:
         effects = step.effects
         kind = effects.kind
         if kind == "wmma":
-            add("wmma", effects.cycles)
-            add("valu", effects.cycles)
+            add("wmma", effects.cycles * passes)
+            add("valu", effects.cycles * passes)
         elif kind == "trans":
             add("trans", effects.cycles * passes)
             add("valu", passes)
         elif kind in VECTOR:
             add("valu", effects.cycles * passes)
         elif effects.memory == "lds":
-            add("lds", -(-_bytes(step, lanes) // BYTES_A_CYCLE))
+            add("lds", -(-_bytes(step, lanes) // width))
         elif kind == "vmem":
-            add("vmem", -(-_bytes(step, lanes) // BYTES_A_CYCLE) if effects.memory else 1)
+            add("vmem", -(-_bytes(step, lanes) // width) if effects.memory else 1)
         elif kind in ("salu", "branch", "smem"):
             add("scalar", 1)
     return busy
@@ -134,9 +144,9 @@ class _Wave:
     accesses of each counter return.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, program: Program) -> None:
         self.cycle = 0
-        self._lanes = lanes
+        self._counters, self._width = program.table.counters, _width(program)
         self._ready: dict[int, int] = {}
         self._free: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
@@ -145,7 +155,7 @@ class _Wave:
         for step in steps:
             effects = step.effects
             if effects.kind == "wait":
-                for counter, count in waits_of(step.instr).items():
+                for counter, count in waits_of(step.instr, self._counters).items():
                     out = self._out.get(counter, [])
                     if len(out) > count:
                         self.cycle = max(self.cycle, *out[: len(out) - count])
@@ -159,7 +169,7 @@ class _Wave:
             pool = "valu" if kind in VECTOR and kind != "trans" else kind
             start = max(start, self._free.get(pool, 0))
             taken = (
-                -(-_bytes(step, 32) // BYTES_A_CYCLE) if effects.memory and kind in ("lds", "vmem") else effects.cycles
+                -(-_bytes(step, 32) // self._width) if effects.memory and kind in ("lds", "vmem") else effects.cycles
             )
             self._free[pool] = start + taken
             self.cycle = start + 1

@@ -14,11 +14,15 @@ from typing import Any, Final
 from ringup.compiler.isa.amd.objects import elf_write
 from ringup.compiler.isa.common import program
 from ringup.compiler.isa.common.expression import Value
-from ringup.compiler.rdna.emit import CACHE_LINE, Binary
+from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.rdna.instructions.effects import generation
+from ringup.compiler.rdna.instructions.limits import GFX11_PADDING
 
 ENTRY_ALIGN: Final = 256
 # Lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11.
 MAX_PREFETCHED: Final = 63
+# Of gfx90a and later. Source: AMDGPUUsage, "compute_pgm_rsrc3 for GFX90A", ACCUM_OFFSET.
+ACCUM_UNIT: Final = 4
 
 
 def object_of(binaries: Sequence[Binary]) -> bytes:
@@ -55,15 +59,20 @@ def _directives(one: Binary) -> dict[str, int]:
         "group_segment_fixed_size": one.lds_bytes, "private_segment_fixed_size": one.scratch_bytes, "kernarg_size": one.kernarg_bytes,
         "enable_private_segment": int(one.scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": 1, "user_sgpr_count": one.user_sgprs,
         "system_sgpr_workgroup_id_x": int(x), "system_sgpr_workgroup_id_y": int(y), "system_sgpr_workgroup_id_z": int(z),
-        "system_vgpr_workitem_id": 0, "wavefront_size32": int(one.wave_size == 32),
+        "system_vgpr_workitem_id": 0,
         "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
         "float_round_mode_32": one.float_mode & 3, "float_round_mode_16_64": one.float_mode >> 2 & 3,
         "float_denorm_mode_32": one.float_mode >> 4 & 3, "float_denorm_mode_16_64": one.float_mode >> 6 & 3,
-        "workgroup_processor_mode": 0, "inst_pref_size": min(MAX_PREFETCHED, -(-len(one.code) // CACHE_LINE)),
     }  # fmt: skip
-    if not one.target.startswith("gfx12"):
-        found |= {"ieee_mode": 0, "dx10_clamp": 1}
-    return found
+    family = generation(one.target)
+    if family == "gfx9":
+        # The accumulation registers, of which there are none, begin after the others.
+        return found | {"ieee_mode": 0, "dx10_clamp": 1, "accum_offset": -(-one.vgprs // ACCUM_UNIT) * ACCUM_UNIT}
+    found |= {
+        "wavefront_size32": int(one.wave_size == 32), "workgroup_processor_mode": 0,
+        "inst_pref_size": min(MAX_PREFETCHED, -(-len(one.code) // GFX11_PADDING.line)),
+    }  # fmt: skip
+    return found if family == "gfx12" else found | {"ieee_mode": 0, "dx10_clamp": 1}
 
 
 def _metadata(one: Binary) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ringup.compiler.rdna.emit import KERNARG_SGPRS, Argument, Binary, emit, first_group_sgpr
 from ringup.compiler.rdna.instructions.code import Code
+from ringup.compiler.rdna.instructions.effects import generation
 from ringup.compiler.rdna.instructions.steps import Program, split_blocks
 from ringup.compiler.rdna.passes.clause import insert_clauses
 from ringup.compiler.rdna.passes.delay import insert_delays
@@ -13,6 +14,7 @@ from ringup.compiler.rdna.passes.dual import pair
 from ringup.compiler.rdna.passes.hazards import avoid_hazards
 from ringup.compiler.rdna.passes.join_accesses import join_accesses
 from ringup.compiler.rdna.passes.schedule import schedule
+from ringup.compiler.rdna.passes.wait_states import insert_wait_states
 from ringup.compiler.rdna.passes.waits import insert_waits
 from ringup.compiler.rdna.registers.allocate import allocate
 
@@ -52,16 +54,22 @@ def finish(
     show("schedule")
     allocation = allocate(program, max_vgprs, max_sgprs)
     show("allocate")
-    pair(program)
-    show("dual")
-    insert_waits(program)
-    show("waits")
-    avoid_hazards(program)
-    show("hazards")
-    insert_clauses(program)
-    show("clause")
-    insert_delays(program)
-    show("delay")
+    if generation(code.target) == "gfx9":
+        insert_waits(program)
+        show("waits")
+        insert_wait_states(program)
+        show("hazards")
+    else:
+        pair(program)
+        show("dual")
+        insert_waits(program)
+        show("waits")
+        avoid_hazards(program)
+        show("hazards")
+        insert_clauses(program)
+        show("clause")
+        insert_delays(program)
+        show("delay")
     binary = emit(program, allocation.vgprs, allocation.sgprs, tuple(arguments))
     program.write_back()
     return binary

@@ -49,9 +49,9 @@ CONSTANTS = (
 class Maker:
     """One random function. `pool` holds the available values by type."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, wave_size: int = 0) -> None:
         r = self.r = random.Random(seed)
-        self.wave_size = 64 if r.random() < 0.15 else 32
+        self.wave_size = wave_size or (64 if r.random() < 0.15 else 32)
         group = r.choice((32, 64, 64, 96, 50))
         known = r.random() < 0.5
         self.groups = r.choice((1, 2, 3))
@@ -324,9 +324,9 @@ class Maker:
                 r.choice(steps)()
 
 
-def random_function(seed: int, budget: int = 30):
-    """Return (function, arguments, groups). The same seed gives the same arguments."""
-    maker = Maker(seed)
+def random_function(seed: int, budget: int = 30, wave_size: int = 0):
+    """Return (function, arguments, groups). The same seed gives the same arguments. `wave_size` 0: either."""
+    maker = Maker(seed, wave_size)
     maker.some(budget)
     for kind in (I32, F32, I64, F64, F16, I16):
         if maker.pool[kind]:

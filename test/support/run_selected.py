@@ -12,6 +12,8 @@ import numpy as np
 from ringup.autogen.isa.reader import target
 from ringup.compiler.rdna.emit import first_group_sgpr
 from ringup.compiler.rdna.instructions.code import Block, Part, Reg, Signed, Special
+from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.names import spelled
 from ringup.silicon.shader.common.state import Dispatch
 from ringup.silicon.shader.workbench import Arena, Deaf
 
@@ -20,7 +22,7 @@ BUFFERS, BUFFER_STEP = 0x7F00_0000_0000, 1 << 36
 FLOAT_MODE = 0xF0  # round to nearest even, denormals of all types kept
 _ACCESSES = ("global_", "buffer_load", "buffer_store", "ds_", "s_load", "scratch_")
 _TRANSCENDENTAL = ("v_rcp", "v_rsq", "v_sqrt", "v_exp", "v_log", "v_sin")
-_MODIFIERS = ("offen", "glc")
+_MODIFIERS = ("offen", "glc", "sc0")
 
 
 def text_section(elf):
@@ -37,7 +39,7 @@ def text_section(elf):
 def assemble(command, text, name, wave_size):
     """Return LLVM 22's machine code."""
     argv = [*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={name}", "-filetype=obj", "-o", "-"]
-    if wave_size == 64:
+    if wave_size == 64 and not name.startswith("gfx9"):
         argv.append("-mattr=+wavefrontsize64")
     done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=60, check=False)
     assert not done.returncode, done.stderr.decode()[:3000]
@@ -75,7 +77,8 @@ def allocate(code):
     places, free_at = {}, {"v": [-2] * 256, "s": [-2] * 106}
     for reg, (begin, end) in sorted(spans.items(), key=lambda one: (one[1][0], one[0].fixed is None)):
         busy = free_at[reg.bank]
-        step = 1 if reg.bank == "v" or reg.count == 1 else 2 if reg.count == 2 else 4
+        wide = limits(code.target).vgpr_align if reg.bank == "v" else 2 if reg.count == 2 else 4
+        step = 1 if reg.count == 1 else wide
         choices = [reg.fixed] if reg.fixed is not None else range(0, len(busy) - reg.count + 1, step)
         for n in choices:
             if all(one < begin for one in busy[n : n + reg.count]):
@@ -98,12 +101,12 @@ def text_of(code):
         for instr in block.instrs:
             name = instr.mnemonic
             if name not in halves:
-                rows = facts.by_mnemonic(name)
+                rows = facts.by_mnemonic(spelled(code.target, name))
                 assert rows, f"{code.target} has no {name}"
                 shown = [one for one in rows[-1].operands if one.field != "hidden"]
                 halves[name] = (
                     [one.size_bits == 16 for one in shown]
-                    if name.startswith("v_") and not name.startswith("v_pk") and not code.target.startswith("gfx12")
+                    if name.startswith("v_") and not name.startswith("v_pk") and code.target.startswith("gfx11")
                     else []
                 )
             half, modifiers = halves[name], dict(instr.modifiers)
@@ -120,20 +123,23 @@ def text_of(code):
             if name.startswith("v_permlane") and not code.target.startswith("gfx12"):
                 moved = operands[1].removesuffix(".l")
                 lines.append(f"  v_mov_b32 {moved}, {moved}")
-            lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
+            named = spelled(code.target, name)
+            lines.append(f"  {named} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
             # va_vdst(0): their results come late.
-            if name.startswith(_TRANSCENDENTAL):
+            if name.startswith(_TRANSCENDENTAL) and not code.target.startswith("gfx9"):
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):
                 if code.target.startswith("gfx12"):
                     lines += ["  s_wait_loadcnt_dscnt 0", "  s_wait_kmcnt 0", "  s_wait_storecnt 0"]
                 else:
-                    lines += ["  s_waitcnt vmcnt(0) lgkmcnt(0)", "  s_waitcnt_vscnt null, 0x0"]
+                    lines.append("  s_waitcnt vmcnt(0) lgkmcnt(0)")
+                    if code.target.startswith("gfx11"):
+                        lines.append("  s_waitcnt_vscnt null, 0x0")
     return "\n".join(lines) + "\n", places
 
 
 def _modifier(name, value):
-    if name in _MODIFIERS:
+    if name in _MODIFIERS or name in ("row_mirror", "row_half_mirror"):
         return name
     if name in ("th", "scope"):
         return f"{name}:{value}"

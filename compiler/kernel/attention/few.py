@@ -17,7 +17,7 @@ from functools import partial
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.graph.nodes import Node
 from ringup.compiler.kernel.attention.parts import Attending, Sources
-from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, Request, divides
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.functions import exp2
@@ -47,7 +47,7 @@ TRIED = (
 @dataclass(frozen=True)
 class FewTile:
     """See `contraction.Tile`. A lane holds `vector` adjacent elements of each `parts * vector`, for `own` keys in each
-    iteration.
+    iteration. `wave`: threads of a wave.
     """
 
     m: int
@@ -57,17 +57,18 @@ class FewTile:
     parts: int
     vector: int
     own: int
+    wave: int
     speed: float = 1.0
 
     @property
     def threads(self) -> int:
-        """Return the number of threads of a group of 32-lane waves."""
-        return WAVE * self.waves
+        """Return the number of threads of a group."""
+        return self.wave * self.waves
 
     @property
     def slots(self) -> int:
         """Return the number of keys that a wave computes at once."""
-        return WAVE // self.parts
+        return self.wave // self.parts
 
     @property
     def k(self) -> int:
@@ -124,7 +125,7 @@ class FewAttention(Attending):
     tile: FewTile
 
     def __init__(self, problem: Problem, name: str, tile: FewTile) -> None:
-        super().__init__(problem, name, tile)
+        super().__init__(problem, name, tile, tile.wave)
         self._lane, self._wave = self.place_in_waves(tile.waves)
 
     def lower(self) -> Lowered:
@@ -255,7 +256,7 @@ class FewAttention(Attending):
 
     def _gathered(self, state: State) -> State:
         """Combine a row's state over the wave. Each lane gets the result."""
-        build, over = self.frame.build, _distances(self.tile.parts, WAVE)
+        build, over = self.frame.build, _distances(self.tile.parts, self.wave)
         if not over:
             return state
         greatest = self.across(state.greatest, over, "fmax")
@@ -339,16 +340,17 @@ def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
     vector = WIDEST_BYTES // widest
     while vector > 1 and not (divides(vector, sources.deep) and divides(vector, problem.n)):
         vector //= 2
-    parts = min(WAVE, power_of_two(-(-max(sources.deep, problem.n) // vector)))
+    parts = min(traits.wave_size, power_of_two(-(-max(sources.deep, problem.n) // vector)))
     keys, groups, rows = most(problem.depth.size), most(problem.batch.size), power_of_two(problem.m)
     # The queries of a group share its loads. As long as compute units are idle, queries are better in different groups,
     # which share a cache.
     shares = [m for m in (FEW_QUERIES_LIMIT, 4, 2, 1) if m <= rows]
     share = next((m for m in shares if -(-problem.m // m) * groups >= traits.compute_units), 1)
     tiles = [
-        FewTile(m, problem.n, sources.deep, waves, parts, vector, own)
+        FewTile(m, problem.n, sources.deep, waves, parts, vector, own, traits.wave_size)
         for m in (share, *(m for m in shares if m != share))
         for waves, own in (TRIED if m == share else TRIED[:2])
+        if waves * traits.wave_size <= traits.max_threads
     ]
     fitting = [one for one in tiles if one.held <= MAX_HELD and one.lds_bytes <= traits.lds_bytes] or tiles[-1:]
     groups *= -(-problem.m // share)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.kernel.attention.parts import Attending, Sources
 from ringup.compiler.kernel.common import element_forms
-from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import Request, divides
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.merge_axes import most
@@ -48,7 +48,7 @@ ENOUGH_WAVES = 8
 @dataclass(frozen=True)
 class MatrixAttentionTile:
     """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys in each iteration; `deep`:
-    elements of a query, in whole fragments.
+    elements of a query, in whole fragments. `wave`: threads of a wave.
     """
 
     m: int
@@ -56,12 +56,13 @@ class MatrixAttentionTile:
     k: int
     deep: int
     waves: int
+    wave: int
     speed: float = 1.0
 
     @property
     def threads(self) -> int:
-        """Return the number of threads of a group of 32-lane waves."""
-        return WAVE * self.waves
+        """Return the number of threads of a group."""
+        return self.wave * self.waves
 
     @property
     def fragments(self) -> int:
@@ -83,7 +84,7 @@ class MatrixAttention(Attending):
     tile: MatrixAttentionTile
 
     def __init__(self, problem: Problem, name: str, tile: MatrixAttentionTile, traits: MatrixTraits) -> None:
-        super().__init__(problem, name, tile)
+        super().__init__(problem, name, tile, tile.wave)
         self._traits = traits
         inputs, sources = self.kernel.inputs, self.sources
         self._queries, self._keys, self._values = (
@@ -323,7 +324,7 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     n, deep = (-(-size // FRAGMENT) * FRAGMENT for size in (problem.n, sources.deep))
     max_fragments = 1 if max(n, deep) > WIDE_VALUES else 2
     tiles = [
-        MatrixAttentionTile(waves * fragments * FRAGMENT, n, k, deep, waves)
+        MatrixAttentionTile(waves * fragments * FRAGMENT, n, k, deep, waves, traits.wave_size)
         for waves, fragments, k in SHAPES
         if fragments <= max_fragments
     ]

@@ -14,7 +14,6 @@ from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, substitu
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.kernel.common import visible_keys
 from ringup.compiler.kernel.common.arith import operate
-from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.expressions import Request
 from ringup.compiler.kernel.common.merge_axes import at, most, stride
 from ringup.compiler.kernel.common.staging import Operand, masked
@@ -50,8 +49,8 @@ class Sources:
 class Attending(Tiled):
     """The base of the lowerings. In a tile, `m` counts rows, `n` columns, and `k` the keys of an iteration."""
 
-    def __init__(self, problem: Problem, name: str, tile: Tile) -> None:
-        super().__init__([problem], name, tile)
+    def __init__(self, problem: Problem, name: str, tile: Tile, wave: int) -> None:
+        super().__init__([problem], name, tile, wave)
         self.sources = Sources(problem)
         found = self.sources.found
         self._scores_of = Uses([found.logits], self.sources.scores.node, self.kernel.inputs)
@@ -61,7 +60,7 @@ class Attending(Tiled):
     def place_in_waves(self, waves: int) -> tuple[Int, Int]:
         """Return a thread's lane and its wave, one of `waves` in the group."""
         build = self.frame.build
-        lane, wave = axis("lane", WAVE), axis("wave", waves)
+        lane, wave = axis("lane", self.wave), axis("wave", waves)
         self.frame.bind(lane, build.op("lane_id", I32))
         self.frame.bind(wave, build.op("wave_id", I32))
         return lane, wave

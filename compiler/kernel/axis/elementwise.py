@@ -16,7 +16,7 @@ from ringup.compiler.schedule.estimate_work import HEAVY
 from ringup.compiler.schedule.kernel import Kernel, accesses
 from ringup.compiler.schedule.views import within, written
 
-# Threads of a full group: 8 waves of 32.
+# Threads of a full group.
 GROUP = 256
 # The group sizes of candidates.
 GROUPS = (256, 128, 64, 512)
@@ -54,10 +54,11 @@ def joins_pairs(node: Node) -> bool:
 
 
 class Plan:
-    """The merged axes of a kernel, and the shapes it may have."""
+    """The merged axes of a kernel, and the shapes it may have. `wave`: threads of a wave."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, wave: int) -> None:
         found = positions(kernel)
+        self.wave = wave
         self.kernel = kernel
         self.space = merged(list(zip(kernel.axes, kernel.shape, strict=True)), found, "e")
         self._moved = [substitute(one, self.space.original) for one in found]
@@ -95,8 +96,11 @@ class Plan:
         space = self.space
         threads_ = most(space.sizes[-1] if space.sizes else 1) // vector
         if len(space.sizes) > 1 and threads_ >= 64 and not flat_:
-            return Shape(vector, min(group, -(-threads_ // 32) * 32), False)
-        return Shape(vector, min(group, max(32, -(-(most(space.size) // vector) // 32) * 32)), True)
+            return Shape(vector, min(group, self._whole_waves(threads_)), False)
+        return Shape(vector, min(group, self._whole_waves(most(space.size) // vector)), True)
+
+    def _whole_waves(self, count: int) -> int:
+        return max(1, -(-count // self.wave)) * self.wave
 
     def candidates(self) -> list[Shape]:
         """Return every candidate shape; the one of `choose` is first."""
@@ -125,22 +129,22 @@ class Plan:
             found.append(Axis("row", "grid", rest, "the outer axes"))
         return [
             *found,
-            *threads(shape.group),
+            *threads(shape.group, self.wave),
             Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
         ]
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
     """Return every candidate shape of a kernel without folds, the heuristic one first."""
-    return Plan(kernel).candidates()
+    return Plan(kernel, traits.wave_size).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
     """Return the machine IR of a kernel without folds, in the given or the heuristic shape."""
-    plan = Plan(kernel)
+    plan = Plan(kernel, traits.wave_size)
     space = plan.space
     shape = choice or plan.choose()
-    frame = Frame(kernel, name, shape.group)
+    frame = Frame(kernel, name, shape.group, traits.wave_size)
     build = frame.build
     numbers = frame.expressions.numbers
     group_id = build.op("group_id", I32, imm=0)

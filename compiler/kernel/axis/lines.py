@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, substitute
 from ringup.compiler.kernel.axis.elementwise import all_written
-from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.frame import Frame
 from ringup.compiler.kernel.common.merge_axes import at, merged, places, stride
 from ringup.compiler.kernel.common.uses import Uses
@@ -19,7 +18,7 @@ from ringup.compiler.schedule.views import Point, Within, within
 
 class Lines:
     """A kernel's axes, divided into rows and the axis of the line. `across`: memory is contiguous across rows, not
-    along them.
+    along them. `wave`: threads of a wave.
     """
 
     frame: Frame
@@ -28,8 +27,9 @@ class Lines:
     # Whether a thread's row exists and is stored by this thread.
     is_row: Value | None
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, wave: int) -> None:
         assert kernel.line is not None
+        self.wave = wave
         self.kernel, self.line = kernel, kernel.line
         ((along, variable),) = kernel.line.variables.items()
         self.size: Int = kernel.line.node.shape[along]
@@ -71,7 +71,7 @@ class Lines:
             last = numbers.emit(count - 1, value.type)
             number = axis("row", count)
             self.frame.bind(number, build.op("min_u", value.type, value, last))
-        if threads < WAVE:
+        if threads < build.function.wave_size:
             inside = build.compare("lt_u", build.op("thread_id", I32), build.const(threads))
             is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
         return number, is_row

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ringup.compiler.graph.index import Atom, Int, atom_of, axis, substitute
 from ringup.compiler.graph.nodes import Node
 from ringup.compiler.kernel.axis.elementwise import all_written
-from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.common.folding import Folder
 from ringup.compiler.kernel.common.frame import Frame, Lowered
@@ -75,8 +75,8 @@ class Rows:
     shape: Shape
     frame: Frame
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._lds_bytes = 0
+    def __init__(self, kernel: Kernel, wave: int) -> None:
+        self._lds_bytes, self._wave = 0, wave
         self._row: dict[Atom, Int] = {}
         self.kernel = kernel
         rows = kernel.rows or frozenset()
@@ -121,18 +121,18 @@ class Rows:
         count, longest, vector = self.count, self.longest, self.vector
         if self.across:
             own = min(LANE_WIDE, power_of_two(count))
-            parts = WAVE // own
+            parts = self._wave // own
             while (
                 parts < MAX_PARTS_ACROSS
-                and count * parts // WAVE < FEW_GROUPS_LIMIT
+                and count * parts // self._wave < FEW_GROUPS_LIMIT
                 and parts * 2 * UNROLLED <= longest
             ):
                 parts *= 2
-            return Shape(parts, own, 1, True)
+            return Shape(parts, own, 1, True, self._wave)
         share = SHARE if count >= FEW_GROUPS_LIMIT else 1
         parts = min(GROUP, power_of_two(-(-longest // (vector * share))))
         own = max(1, min(GROUP // 2 // parts, power_of_two(count)))
-        return Shape(parts, own, vector, False)
+        return Shape(parts, own, vector, False, self._wave)
 
     def candidates(self) -> list[Shape]:
         """Return every candidate shape; the one of `choose` is first.
@@ -146,24 +146,24 @@ class Rows:
         if self.across:
             for own in (first.own, max(8, first.own // 2)):
                 for parts in (1, 2, 4, 8, 16, 32):
-                    if own <= rows and WAVE <= own * parts <= MAX_THREADS and parts <= power_of_two(self.longest):
-                        found.append(Shape(parts, own, 1, True))
+                    if own <= rows and self._wave <= own * parts <= MAX_THREADS and parts <= power_of_two(self.longest):
+                        found.append(Shape(parts, own, 1, True, self._wave))
             return list(dict.fromkeys(found))
         for vector in dict.fromkeys((first.vector, max(1, first.vector // 2), 1)):
             needed = power_of_two(-(-self.longest // vector))
             for parts in (first.parts // 4, first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if not 1 <= parts <= min(needed, MAX_THREADS):
                     continue
-                for group in (WAVE, 128, GROUP):
+                for group in (self._wave, 128, GROUP):
                     own = max(1, min(group // parts, rows))
-                    found.append(Shape(parts, own, vector, False))
+                    found.append(Shape(parts, own, vector, False, self._wave))
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:
         """Return the mapping of the axes."""
         shape = self.shape
         rows, parts = (
-            Axis("own", "wave" if shape.parts >= WAVE else "lane", shape.own, "rows of a group"),
+            Axis("own", "wave" if shape.parts >= self._wave else "lane", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
         )
         found = [Axis("group", "grid", (self.rows.size + shape.own - 1) // shape.own, "groups of rows"), rows, parts]
@@ -208,7 +208,7 @@ class Rows:
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
         """Return the machine IR in the given or the heuristic shape."""
         self.shape = choice or self.choose()
-        self.frame = Frame(self.kernel, name, self.shape.group)
+        self.frame = Frame(self.kernel, name, self.shape.group, self._wave)
         shape, build = self.shape, self.frame.build
         part, own = place_of_thread(self.frame.build, self.shape.parts, self.shape.own, across=self.shape.across)
         count = self.rows.size
@@ -281,8 +281,8 @@ class Rows:
             place = build.add(build.mul(part, step), build.mul(own, size))
             first = build.mul(row, size)
         else:
-            total = folder.across_lanes(total, min(shape.parts, WAVE))
-            count = shape.parts // WAVE
+            total = folder.across_lanes(total, min(shape.parts, self._wave))
+            count = shape.parts // self._wave
             if count <= 1:
                 return total
             lane = build.op("lane_id", I32)
@@ -291,7 +291,7 @@ class Rows:
             first = build.mul(own, count * size)
         base = self._lds_bytes
         self._lds_bytes += (
-            -(-max(shape.group // WAVE, shape.parts * shape.own if shape.across else 0) * size // 16) * 16
+            -(-max(shape.group // self._wave, shape.parts * shape.own if shape.across else 0) * size // 16) * 16
         )
         return folder.through_lds(total, place, first, step, count, base=base, writes=writes)
 
@@ -388,12 +388,12 @@ class Rows:
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
     """Return every candidate shape of a kernel with folds, the heuristic one first."""
-    return Rows(kernel).candidates()
+    return Rows(kernel, traits.wave_size).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
     """Return the machine IR of a kernel with folds, in the given or the heuristic shape."""
-    return Rows(kernel).lower(name, choice)
+    return Rows(kernel, traits.wave_size).lower(name, choice)
 
 
 def _with_identities(totals: Totals, firsts: Firsts) -> Totals:

@@ -17,7 +17,7 @@ from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.kernel.axis.lines import Lines
 from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import cast, operate
-from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import Request, divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
 from ringup.compiler.kernel.common.merge_axes import most, power_of_two
@@ -102,6 +102,10 @@ class Scanner:
         """Return the total of one lane."""
         return self._each(lambda one: self.build.op("read_lane", one.type, one, imm=lane), total)
 
+    def of_any_lane(self, total: Total, lane: Value) -> Total:
+        """Return the total of a lane that each lane chooses."""
+        return self._each(lambda one: self.build.op("shuffle", one.type, one, lane), total)
+
     @staticmethod
     def _each(change: Callable[..., Value], *totals: Total) -> Total:
         values = change(*(one.value for one in totals))
@@ -116,14 +120,14 @@ class Scan(Lines):
         """Return the heuristic shape: a tile that holds a row, or as many threads as can pass totals cheaply."""
         size, length, count = self.kernel.computed.dtype.size_bytes, most(self.length), most(self.count)
         if self.across:
-            own = min(WAVE, power_of_two(most(self.rows.sizes[-1])))
+            own = min(self.wave, power_of_two(most(self.rows.sizes[-1])))
             vector = min(2 * PIECE, power_of_two(length))
-            parts = max(WAVE // own, min(MAX_UNITS // 2, power_of_two(-(-length // vector))))
-            return Shape(parts, own, vector, True)
+            parts = max(self.wave // own, min(MAX_UNITS // 2, power_of_two(-(-length // vector))))
+            return Shape(parts, own, vector, True, self.wave)
         vector = PIECE if size >= 4 else 2 * PIECE
         vector = min(vector, power_of_two(length))
         parts = min(GROUP, power_of_two(-(-length // vector)))
-        return Shape(parts, max(1, min(GROUP // 2 // parts, power_of_two(count))), vector, False)
+        return Shape(parts, max(1, min(GROUP // 2 // parts, power_of_two(count))), vector, False, self.wave)
 
     def candidates(self) -> list[Shape]:
         """Return every candidate shape; the one of `choose` is first. Less than a wave shares a row only where one tile
@@ -135,14 +139,16 @@ class Scan(Lines):
         for vector in dict.fromkeys((first.vector, first.vector * 2, max(1, first.vector // 2), 1)):
             for parts in (first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if self.across:
-                    if 1 <= parts <= MAX_UNITS and WAVE <= parts * first.own <= MAX_THREADS:
-                        found.append(Shape(parts, first.own, vector, True))
+                    if 1 <= parts <= MAX_UNITS and self.wave <= parts * first.own <= MAX_THREADS:
+                        found.append(Shape(parts, first.own, vector, True, self.wave))
                     continue
-                if parts < 1 or parts > WAVE * MAX_UNITS or parts // 2 * vector >= length:
+                if parts < 1 or parts > self.wave * MAX_UNITS or parts // 2 * vector >= length:
                     continue
-                if parts < WAVE and parts * vector < length:
+                if parts < self.wave and parts * vector < length:
                     continue
-                found += [Shape(parts, max(1, min(group // parts, count)), vector, False) for group in (128, GROUP)]
+                found += [
+                    Shape(parts, max(1, min(group // parts, count)), vector, False, self.wave) for group in (128, GROUP)
+                ]
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:
@@ -150,7 +156,7 @@ class Scan(Lines):
         shape = self.shape
         found = [
             Axis("group", "grid", self._groups(), "groups of rows"),
-            Axis("own", "lane" if shape.across or shape.parts < WAVE else "wave", shape.own, "rows of a group"),
+            Axis("own", "lane" if shape.across or shape.parts < self.wave else "wave", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
             Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
         ]
@@ -166,7 +172,7 @@ class Scan(Lines):
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
         """Return the machine IR in the given or the heuristic shape."""
         self.shape = shape = choice or self.choose()
-        self.frame = frame = Frame(self.kernel, name, shape.group)
+        self.frame = frame = Frame(self.kernel, name, shape.group, self.wave)
         self.build = frame.build
         self.scanner = Scanner(self.build, self.line.node)
         self.part, self.own = place_of_thread(self.frame.build, shape.parts, shape.own, across=shape.across)
@@ -231,16 +237,16 @@ class Scan(Lines):
         shape, scanner = self.shape, self.scanner
         below: Total | None = None
         if not shape.across and shape.parts > 1:
-            total, below = self._over_lanes(total, min(shape.parts, WAVE))
-        units = shape.parts if shape.across else shape.parts // WAVE
+            total, below = self._over_lanes(total, min(shape.parts, self.wave))
+        units = shape.parts if shape.across else shape.parts // self.wave
         if units > 1:
             if not shape.across:
-                total = scanner.of_lane(total, WAVE - 1)
+                total = scanner.of_lane(total, self.wave - 1)
             before, after = self._over_units(total, carry, index, units)
         else:
             # The row has one wave.
             if below is not None and carry is not None:
-                total = scanner.of_lane(total, WAVE - 1)
+                total = scanner.of_lane(total, self.wave - 1)
             before, after = carry, total if carry is None else scanner.joined(carry, total)
         if below is None or before is None:
             return below if before is None else before, after
@@ -264,13 +270,24 @@ class Scan(Lines):
             total = scanner.joined(scanner.up(total, distance), total, has)
             distance *= 2
         below = scanner.chosen(build.compare("eq", place, build.const(0)), scanner.first(), scanner.up(total, 1))
-        if count > ROW:
-            low = scanner.of_lane(total, ROW - 1)
-            upper = build.compare("le_u", build.const(ROW), lane)
+        for start in range(ROW, count, ROW):
+            low = self._last_below(total, start, count)
+            number = build.op("and", I32, lane, build.const(count - 1)) if count < self.wave else lane
+            upper = build.compare("le_u", build.const(start), number)
+            if start + ROW < count:
+                upper = build.op("and", I1, upper, build.compare("lt_u", number, build.const(start + ROW)))
             total = scanner.joined(low, total, upper)
-            first = build.compare("eq", lane, build.const(ROW))
+            first = build.compare("eq", number, build.const(start))
             below = scanner.chosen(first, low, scanner.joined(low, below, upper))
         return total, below
+
+    def _last_below(self, total: Total, start: int, count: int) -> Total:
+        """Return the total of the last lane before lane `start`, of each `count` lanes."""
+        if count == self.wave:
+            return self.scanner.of_lane(total, start - 1)
+        build = self.build
+        first = build.op("and", I32, self._lane(), build.const(self.wave - count))
+        return self.scanner.of_any_lane(total, build.add(first, start - 1))
 
     def _over_units(
         self, total: Total, carry: Total | None, index: Value | None, units: int
@@ -310,7 +327,7 @@ class Scan(Lines):
     def _half_bytes(self) -> int:
         """Return the bytes of LDS that the totals of one iteration take."""
         shape = self.shape
-        units = shape.parts if shape.across else shape.parts // WAVE
+        units = shape.parts if shape.across else shape.parts // self.wave
         if units < 2:
             return 0
         dtypes_ = [self.scanner.dtype, *([self.scanner.keys] if self.scanner.keys else [])]
@@ -353,9 +370,9 @@ def _slot_bytes(count: int, size_bytes: int) -> int:
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
     """Return every candidate shape of a kernel with a SCAN, the heuristic one first."""
-    return Scan(kernel).candidates()
+    return Scan(kernel, traits.wave_size).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
     """Return the machine IR of a kernel with a SCAN, in the given or the heuristic shape."""
-    return Scan(kernel).lower(name, choice)
+    return Scan(kernel, traits.wave_size).lower(name, choice)

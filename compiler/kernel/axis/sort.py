@@ -16,7 +16,7 @@ from operator import xor
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.kernel.axis.lines import Lines
 from ringup.compiler.kernel.common import element_forms
-from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
 from ringup.compiler.kernel.common.merge_axes import most, power_of_two
@@ -37,12 +37,13 @@ SHORT = 1024
 @dataclass(frozen=True)
 class Shape:
     """The assignment of rows to threads: `parts` threads for a row, each with `vector` adjacent elements; `own` rows in
-    a group.
+    a group; `wave` threads of a wave.
     """
 
     parts: int
     own: int
     vector: int
+    wave: int
 
     def __str__(self) -> str:
         return f"sort parts={self.parts} own={self.own} vector={self.vector}"
@@ -50,14 +51,14 @@ class Shape:
     @property
     def group(self) -> int:
         """Return the number of threads of a group."""
-        return max(WAVE, self.parts * self.own)
+        return max(self.wave, self.parts * self.own)
 
 
 class Sort(Lines):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
+    def __init__(self, kernel: Kernel, wave: int) -> None:
+        super().__init__(kernel, wave)
         self.padded = power_of_two(most(self.length))
         dtype = self.line.node.dtype
         self.type, self._less = element_forms.held(dtype), "lt_s" if dtype.kind == "int" else "lt_u"
@@ -65,7 +66,7 @@ class Sort(Lines):
     def _shape(self, vector: int, group: int) -> Shape:
         vector = min(vector, self.padded)
         parts = self.padded // vector
-        return Shape(parts, max(1, min(group // parts, power_of_two(most(self.count)))), vector)
+        return Shape(parts, max(1, min(group // parts, power_of_two(most(self.count)))), vector, self.wave)
 
     def choose(self) -> Shape:
         """Return the heuristic shape: as few elements for each thread as the size of a group allows."""
@@ -75,7 +76,7 @@ class Sort(Lines):
         """Return every candidate shape; the one of `choose` is first."""
         found = [self.choose()]
         for vector in (2, 4, 8, 16):
-            shapes = [self._shape(vector, group) for group in (WAVE, GROUP, 2 * GROUP)]
+            shapes = [self._shape(vector, group) for group in (self.wave, GROUP, 2 * GROUP)]
             found += [one for one in shapes if one.group <= MAX_THREADS]
         return list(dict.fromkeys(found))
 
@@ -84,7 +85,7 @@ class Sort(Lines):
         shape = self.shape
         return [
             Axis("group", "grid", (self.count + shape.own - 1) // shape.own, "groups of rows"),
-            Axis("own", "lane" if shape.parts < WAVE else "wave", shape.own, "rows of a group"),
+            Axis("own", "lane" if shape.parts < self.wave else "wave", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
             Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
         ]
@@ -92,7 +93,7 @@ class Sort(Lines):
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
         """Return the machine IR in the given or the heuristic shape."""
         self.shape = shape = choice or self.choose()
-        self.frame = frame = Frame(self.kernel, name, shape.group)
+        self.frame = frame = Frame(self.kernel, name, shape.group, self.wave)
         self.build = frame.build
         self.part, self.own = place_of_thread(self.frame.build, shape.parts, shape.own, across=False)
         frame.bind(axis("part", shape.parts), self.part)
@@ -101,7 +102,7 @@ class Sort(Lines):
         places, masks = self._places()
         values = self._sorted(self._elements(places, masks))
         self.finish(places, masks, values[: len(places)], shape.vector)
-        if shape.parts > WAVE:
+        if shape.parts > self.wave:
             self.build.function.lds_bytes = shape.own * self.padded * self.type.size_bytes
         return frame.done(((self.count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
@@ -183,7 +184,7 @@ class Sort(Lines):
     def _exchanged(self, values: list[Value], mask: int) -> list[Value]:
         """Return the elements of the thread whose number in the row differs in the bits of a mask."""
         build = self.build
-        if mask < WAVE:
+        if mask < self.wave:
             return [build.op("shuffle_xor", one.type, one, imm=mask) for one in values]
         size, parts = self.type.size_bytes, self.shape.parts
         row = build.mul(self.own, self.padded * size)
@@ -199,9 +200,9 @@ class Sort(Lines):
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
     """Return every candidate shape of a kernel with a SORT, the heuristic one first."""
-    return Sort(kernel).candidates()
+    return Sort(kernel, traits.wave_size).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
     """Return the machine IR of a kernel with a SORT, in the given or the heuristic shape."""
-    return Sort(kernel).lower(name, choice)
+    return Sort(kernel, traits.wave_size).lower(name, choice)

@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple
 from ringup.compiler.graph.index import Int
 
 Role = Literal["grid", "wave", "lane", "reduce", "unroll", "loop"]
-# Lanes of a wave.
-WAVE = 32
 
 
 class Axis(NamedTuple):
@@ -29,7 +27,7 @@ class Axis(NamedTuple):
         return f"{self.role} {self.name}={self.size}"
 
 
-def threads(count: int) -> list[Axis]:
-    """Return the axes of a group's threads: its waves and their lanes."""
-    found = [Axis("wave", "wave", -(-count // WAVE), "waves of a group")] if count > WAVE else []
-    return [*found, Axis("lane", "lane", min(count, WAVE), "threads of a wave")]
+def threads(count: int, wave: int) -> list[Axis]:
+    """Return the axes of a group's threads: its waves of `wave` threads, and their lanes."""
+    found = [Axis("wave", "wave", -(-count // wave), "waves of a group")] if count > wave else []
+    return [*found, Axis("lane", "lane", min(count, wave), "threads of a wave")]

@@ -40,7 +40,7 @@ class Lowered:
 class Frame:
     """The builder of one kernel with its arguments bound."""
 
-    def __init__(self, kernel: Kernel, name: str, group_size: int, wave_size: int = 32) -> None:
+    def __init__(self, kernel: Kernel, name: str, group_size: int, wave_size: int) -> None:
         self.kernel = kernel
         targets = [target_of(root) for root in kernel.roots]
         self.memory = memory_order(kernel)

@@ -214,9 +214,11 @@ def problems(kernel: Kernel) -> list[Problem]:
 
 
 class Tiled(ABC):
-    """The base of kernels that compute their result tile by tile: the assignment of axes, and what follows the sum."""
+    """The base of kernels that compute their result tile by tile: the assignment of axes, and what follows the sum.
+    `wave`: threads of a wave.
+    """
 
-    def __init__(self, every: Sequence[Problem], name: str, tile: Tile) -> None:
+    def __init__(self, every: Sequence[Problem], name: str, tile: Tile, wave: int) -> None:
         problem = every[0]
         self.problems, self.problem, self.kernel, self.fold, self.tile = (
             every,
@@ -227,7 +229,8 @@ class Tiled(ABC):
         )
         self.sides, self.depth = problem.sides, problem.depth
         self._original = {atom: index for one in every for atom, index in one.original.items()}
-        self.frame = Frame(problem.kernel, name, tile.threads)
+        self.wave = wave
+        self.frame = Frame(problem.kernel, name, tile.threads, wave)
         self.thread = axis("thread", tile.threads)
         self._pool = problem.kernel.pool.fold if problem.kernel.pool is not None else None
         self._pooling: Pooling | None = None
@@ -265,7 +268,7 @@ class Tiled(ABC):
 
     def thread_axes(self) -> list[Axis]:
         """Return the axes of the group's threads."""
-        return threads(self.tile.threads)
+        return threads(self.tile.threads, self.wave)
 
     @abstractmethod
     def own_axes(self) -> list[Axis]:

@@ -11,7 +11,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import operate
-from ringup.compiler.kernel.common.axes import WAVE, Axis, threads
+from ringup.compiler.kernel.common.axes import Axis, threads
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging
@@ -101,8 +101,8 @@ class FmaContraction(Contraction):
 
     tile: FmaTile
 
-    def __init__(self, every: Sequence[Problem], name: str, tile: FmaTile) -> None:
-        super().__init__(every, name, tile)
+    def __init__(self, every: Sequence[Problem], name: str, tile: FmaTile, wave: int) -> None:
+        super().__init__(every, name, tile, wave)
         self._own, self._way = self.thread % tile.own_threads, self.thread // tile.own_threads
 
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
@@ -214,7 +214,7 @@ class FmaContraction(Contraction):
     def thread_axes(self) -> list[Axis]:
         """Return the axes of the group's threads."""
         ways = [Axis("way", "reduce", self.tile.ways, "waves that share k")] if self.tile.ways > 1 else []
-        return [*threads(self.tile.own_threads), *ways]
+        return [*threads(self.tile.own_threads, self.wave), *ways]
 
     def own_axes(self) -> list[Axis]:
         """Return the thread's rows and columns."""
@@ -254,7 +254,8 @@ def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:
     if tile.thread_m * tile.thread_n > MAX_SHARED:
         return tile
     groups = -(-problem.m // tile.m) * -(-problem.n // tile.n) * most(problem.batch.size)
-    waves, line_bytes = groups * tile.own_threads / (WAVE * traits.compute_units), problem.dtype.size_bytes
+    waves = groups * tile.own_threads / (traits.wave_size * traits.compute_units)
+    line_bytes = problem.dtype.size_bytes
     # Bytes of one step along the depth, in two slices.
     line_bytes *= 2 * (tile.m + tile.n + 2 * PAD)
     ways = 1
@@ -277,4 +278,4 @@ def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: FmaTil
     """Return the machine IR of contractions by multiply-adds, with the given or the heuristic tile."""
     if choice is None:
         choice = _shared(_allowed(_usual(problems[0]), problems[0], traits)[0], problems[0], traits)
-    return FmaContraction(problems, name, choice).lower()
+    return FmaContraction(problems, name, choice, traits.wave_size).lower()

@@ -34,7 +34,7 @@ PAD_BYTES = 16
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """See `contraction.Tile`. `waves_m` x `waves_n` waves divide the tile."""
+    """See `contraction.Tile`. `waves_m` x `waves_n` waves of `wave` threads divide the tile."""
 
     m: int
     n: int
@@ -42,11 +42,12 @@ class MatrixTile:
     waves_m: int
     waves_n: int
     speed: float
+    wave: int = 32
 
     @property
     def threads(self) -> int:
-        """Return the number of threads of a group of 32-lane waves."""
-        return 32 * self.waves_m * self.waves_n
+        """Return the number of threads of a group."""
+        return self.wave * self.waves_m * self.waves_n
 
     def __str__(self) -> str:
         return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}"
@@ -79,13 +80,13 @@ class MatrixContraction(Contraction):
     tile: MatrixTile
 
     def __init__(self, problems: Sequence[Problem], name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
-        super().__init__(problems, name, tile)
+        super().__init__(problems, name, tile, tile.wave)
         self._traits = traits
         self._total = element_forms.held(self.problem.dtype)
         self._rows = tile.m // tile.waves_m // FRAGMENT
         self._columns = tile.n // tile.waves_n // FRAGMENT
-        self._lane = axis("lane", 32)
-        self._wave = axis("wave", tile.threads // 32)
+        self._lane = axis("lane", tile.wave)
+        self._wave = axis("wave", tile.threads // tile.wave)
         self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
         self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
 

@@ -9,12 +9,13 @@ Accumulate"; LLVM SISchedule.td, GFX11SpeedModel (latencies).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
 from ringup.autogen.isa import InstructionFacts, OperandFacts, target
 from ringup.compiler.rdna.instructions.code import Instr
+from ringup.compiler.rdna.instructions.names import spellings
 from ringup.errors import CompileError
 
 # Named registers, as the unit numbers that all passes use for them (`steps.py`).
@@ -33,19 +34,29 @@ SPECIAL_UNITS: Final = {
 # WMMA's 32 cycles follow from the peak rate (512 f16 operations a cycle and CU, RDNA3 white paper). GUESS: memory
 # latencies are round numbers for a cache hit; no document states them.
 COSTS: Final = {
-    "valu": (5, 1), "trans": (10, 4), "quarter": (8, 4), "double": (38, 16), "wmma": (36, 32), "salu": (2, 1), "smem": (60, 1), "lds": (64, 4),
-    "vmem": (320, 4), "branch": (16, 1), "wait": (1, 1), "control": (1, 1), "export": (16, 4), "ldsdir": (24, 1),
+    "valu": (5, 1), "compare": (5, 1), "trans": (10, 4), "quarter": (8, 4), "double": (38, 16), "wmma": (36, 32), "salu": (2, 1),
+    "smem": (60, 1), "lds": (64, 4), "vmem": (320, 4), "branch": (16, 1), "wait": (1, 1), "control": (1, 1), "export": (16, 4),
+    "ldsdir": (24, 1),
 }  # fmt: skip
 # SISchedule.td, WriteTrans64.
 TRANS64 = (40, 16)
 # RDNA4 doubles the dense rate. Source: RDNA4 architecture slides (1024 f16 operations a cycle and CU).
 GFX12_WMMA = (20, 16)
+# Of CDNA3: for 32 lanes, half of what a wave64 takes. A VALU result is ready for the next instruction, except where
+# wait states are needed (`passes/wait_states.py`). Source: CDNA3 white paper (rates). GUESS: latencies of memory, see
+# COSTS.
+GFX9_COSTS: Final = COSTS | {
+    "valu": (2, 2), "compare": (6, 2), "trans": (10, 8), "quarter": (16, 8), "double": (8, 2), "salu": (4, 4), "smem": (120, 4), "lds": (64, 4),
+    "vmem": (500, 4),
+}  # fmt: skip
 VECTOR: Final = frozenset(("valu", "trans", "quarter", "double", "wmma"))
 
 _TRANS = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(16|32|64)|v_s_\w+")
 _DOUBLE = re.compile(r"v_(?!readfirst).*_f64(_|$)|v_cvt_\w*f64\w*|v_(rcp|rsq|sqrt)_f64")
 _QUARTER = re.compile(r"v_mul_(lo|hi)_[ui]32|v_mad_(co_)?[ui]64_[ui]32")
-_WMMA = re.compile(r"v_(swmmac|wmma)_")
+_WMMA = re.compile(r"v_(swmmac|wmma|s?mfma|smfmac)_")
+# Rows, blocks and type of the factors.
+_MFMA = re.compile(r"v_(?:mfma|smfmac)_\w+?_(\d+)x\d+x\d+(_\d+b)?_(\w+?)(?:_fp8|_bf8)?")
 _FORMAT_CLASS = {
     "SOP1": "salu", "SOP2": "salu", "SOPC": "salu", "SOPK": "salu", "SOPP": "control", "SMEM": "smem", "DS": "lds", "VDS": "lds",
     "EXP": "export", "VEXPORT": "export", "LDSDIR": "ldsdir", "VDSDIR": "ldsdir",
@@ -69,9 +80,9 @@ _READS_M0 = re.compile(
     r"(s_movrel|v_movrel|v_swaprel|s_sendmsg|s_barrier_init|s_barrier_join|s_barrier_signal)|ds_\w*(addtid|gws|append|consume|ordered|gs_reg)|lds_|s_ttracedata$"
 )
 # v_readfirstlane reads EXEC: it takes lane 0 when EXEC is zero.
-_IGNORES_EXEC = re.compile(r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac)|v_s_")
+_IGNORES_EXEC = re.compile(r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac|mfma|smfmac)|v_s_")
 _ANY_LANE = re.compile(
-    r"v_(readlane|readfirstlane|writelane|wmma|swmmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)"
+    r"v_(readlane|readfirstlane|writelane|wmma|swmmac|mfma|smfmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)"
 )
 # With op_sel[0], which fetches from inactive lanes, every lane gets a value: the destination is not read.
 _GATHERS = re.compile(r"v_permlanex?16_b32")
@@ -80,15 +91,16 @@ _MODE_WRITES = re.compile(r"s_(setreg|round_mode|denorm_mode)")
 _ORDERED = re.compile(
     r"s_(barrier|sendmsg|sethalt|setkill|sleep|trap|setprio|icache_inv|dcache|gl1_inv|setpc|swappc|call|getpc|rfe|subvector|ttrace|getreg|setreg|round_mode|"
     r"denorm_mode|wakeup|incperf|decperf|set_inst|clause|delay|endpgm|version|code_end|get_barrier|alloc_vgpr|memtime|memrealtime|nop|prefetch)|"
-    r"buffer_gl|global_(inv|wb)|s_wait|s_c?branch|v_movrel|v_swaprel|s_movrel"
+    r"buffer_(gl|inv|wbl2)|global_(inv|wb)|s_wait|s_c?branch|v_movrel|v_swaprel|s_movrel"
 )  # fmt: skip
 # Instructions that write half of a register and keep the other half.
 _PARTIAL = re.compile(r"_d16_hi|^v_fma_mix(lo|hi)_|^v_cvt_sr_|^v_mov_b16")
-_DPP_CONTROLS = frozenset((
-    "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask",
+DPP_CONTROLS = frozenset((
+    "quad_perm", "row_bcast", "row_newbcast", "wave_shl", "wave_rol", "wave_shr", "wave_ror",
+    "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask",
 ))  # fmt: skip
 # Modifiers that change what is read and written.
-_DECIDING = _DPP_CONTROLS | {"glc", "th", "op_sel", "bound_ctrl", "fi", "lds", "sc0"}
+_DECIDING = DPP_CONTROLS | {"glc", "th", "op_sel", "bound_ctrl", "fi", "lds", "sc0"}
 
 
 class Effects(NamedTuple):
@@ -129,24 +141,53 @@ class Counters(NamedTuple):
     bvh: str
     export: str
     limits: dict[str, int]
+    # The fields of s_waitcnt's immediate: for each counter, the (lowest bit, width) of its pieces, lowest first.
+    fields: dict[str, tuple[tuple[int, int], ...]]
+
+    def s_waitcnt(self, counts: Mapping[str, int]) -> int:
+        """Return the immediate of s_waitcnt for some counters; the others are at their maximum."""
+        made = 0
+        for name, pieces in self.fields.items():
+            count = min(counts.get(name, self.limits[name]), self.limits[name])
+            for low, width in pieces:
+                made |= (count & (1 << width) - 1) << low
+                count >>= width
+        return made
+
+    def waited(self, immediate: int) -> dict[str, int]:
+        """Return the counters that s_waitcnt waits for, with their values."""
+        found = {}
+        for name, pieces in self.fields.items():
+            count, at = 0, 0
+            for low, width in pieces:
+                count |= (immediate >> low & (1 << width) - 1) << at
+                at += width
+            if count < self.limits[name]:
+                found[name] = count
+        return found
 
 
-# Source: RDNA3 and RDNA4 ISA references, "Data Dependency Resolution"; AMDGPUUsage, "Memory Model gfx11", "gfx12".
+# Source: RDNA3 and RDNA4 ISA references, "Data Dependency Resolution"; CDNA3 ISA reference, "S_WAITCNT"; AMDGPUUsage,
+# "Memory Model gfx942", "gfx11", "gfx12". On gfx9, vmcnt counts stores too.
 COUNTERS: Final = {
+    "gfx9": Counters("vmcnt", "vmcnt", "lgkmcnt", "lgkmcnt", "vmcnt", "vmcnt", "expcnt",
+        {"vmcnt": 63, "lgkmcnt": 15, "expcnt": 7},
+        {"vmcnt": ((0, 4), (14, 2)), "expcnt": ((4, 3),), "lgkmcnt": ((8, 4),)}),
     "gfx11": Counters("vmcnt", "vscnt", "lgkmcnt", "lgkmcnt", "vmcnt", "vmcnt", "expcnt",
-        {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}),
+        {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7},
+        {"vmcnt": ((10, 6),), "lgkmcnt": ((4, 6),), "expcnt": ((0, 3),)}),
     "gfx12": Counters(
         "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt",
-        {"loadcnt": 63, "storecnt": 63, "dscnt": 63, "kmcnt": 31, "samplecnt": 63, "bvhcnt": 7, "expcnt": 7},
+        {"loadcnt": 63, "storecnt": 63, "dscnt": 63, "kmcnt": 31, "samplecnt": 63, "bvhcnt": 7, "expcnt": 7}, {},
     ),
 }  # fmt: skip
 
 
 def generation(name: str) -> str:
-    """Return `gfx11` or `gfx12`. Raises CompileError for any other processor."""
-    found = name[:5]
-    if found not in COUNTERS:
-        raise CompileError(f"no RDNA back end for {name}; there are gfx1100, gfx1151 and gfx1201")
+    """Return `gfx9`, `gfx11` or `gfx12`. Raises CompileError for any other processor."""
+    found = name[:5] if len(name) > 6 else name[:4]
+    if found not in COUNTERS or (found == "gfx9" and name != "gfx942"):
+        raise CompileError(f"no back end for {name}; there are gfx942, gfx1100, gfx1151 and gfx1201")
     return found
 
 
@@ -156,7 +197,10 @@ class EffectTable:
     def __init__(self, name: str) -> None:
         self.target, self.counters = name, COUNTERS[generation(name)]
         self._facts = target(name)
-        self._is_gfx12 = name.startswith("gfx12")
+        self._generation = generation(name)
+        self._is_gfx12 = self._generation == "gfx12"
+        self._spellings = spellings(name)
+        self._costs = GFX9_COSTS if self._generation == "gfx9" else COSTS
         self._kept: dict[object, Effects] = {}
         self._known: dict[str, tuple[InstructionFacts, ...]] = {}
 
@@ -177,7 +221,7 @@ class EffectTable:
         """Return the encodings of a mnemonic, without its encoding suffix."""
         found = self._known.get(mnemonic)
         if found is None:
-            found = self._facts.by_mnemonic(mnemonic)
+            found = self._facts.by_mnemonic(self._spellings.get(mnemonic, mnemonic))
             if not found:
                 found = self._facts.by_mnemonic(re.sub(r"_(e32|e64|dpp|e64_dpp)$", "", mnemonic))
             self._known[mnemonic] = found
@@ -202,7 +246,7 @@ class EffectTable:
         if not fitting:
             raise CompileError(f"{instr}: {name} has {count} operands here; {self.target} takes {_wanted(forms)}")
         form, operands = fitting[0]
-        dpp = not _DPP_CONTROLS.isdisjoint(modifiers)
+        dpp = not DPP_CONTROLS.isdisjoint(modifiers)
         keeps = (
             bool(_PARTIAL.search(name))
             or (dpp and not (modifiers.get("bound_ctrl") and _whole(modifiers)))
@@ -226,13 +270,21 @@ class EffectTable:
             if kind == "wmma" and self._is_gfx12
             else TRANS64
             if kind == "trans" and name.endswith("_f64")
-            else COSTS[kind]
+            else matrix_cost(name)
+            if kind == "wmma" and self._generation == "gfx9"
+            else self._costs["compare" if kind == "valu" and name.startswith("v_cmp") else kind]
         )
         late: tuple[int, ...] = ()
-        if kind == "wmma":
+        if kind == "wmma" and self._generation == "gfx9":
+            # QUIRK: Source: LLVM VOP3PInstructions.td, earlyclobber of MFMA results of more than 4 registers or passes.
+            late = (1, 2)
+        elif kind == "wmma":
             # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
             late = (1, 2)
-        elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is_gfx12:
+        elif kind == "smem" and self._generation == "gfx9":
+            # With XNACK, a load may be repeated. Source: LLVM SMInstructions.td, the loads with early clobber ("_ec").
+            late = uses
+        elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and self._generation == "gfx11":
             # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11.
             late = uses
         return Effects(
@@ -351,10 +403,31 @@ def _kind(name: str, form: InstructionFacts) -> str:
     return "double" if _DOUBLE.match(name) else "valu"
 
 
+@cache
+def passes(mnemonic: str) -> int:
+    """Return the passes of four cycles that a matrix instruction of CDNA3 takes. Source: AMD's matrix instruction
+    calculator, "Execution cycles"; LLVM SISchedule.td, SIDPGFX940FullSpeedModel.
+    """
+    found = _MFMA.fullmatch(mnemonic)
+    if found is None:
+        raise CompileError(f"{mnemonic} is no matrix instruction of CDNA3")
+    rows, blocks, kind = int(found[1]), found[2], found[3]
+    if rows == 4:
+        return 4 if kind == "f64" else 2
+    slow = blocks is not None or kind in ("f64", "f32")
+    return rows // 4 * (2 if slow else 1)
+
+
+def matrix_cost(mnemonic: str) -> tuple[int, int]:
+    """Return latency and cycles of a matrix instruction of CDNA3, as `COSTS` has them."""
+    count = passes(mnemonic)
+    return 2 * count + 8, 2 * count
+
+
 def _access(name: str, form: InstructionFacts, returns: bool) -> str:
     """Return the access: read, write, atomic (returns the old value), update (an atomic that does not) or nothing."""
     if form.format not in _MEMORY_FORMATS or re.match(
-        r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_(buffer_)?prefetch|s_atc", name
+        r"buffer_(gl|inv|wbl2)|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_(buffer_)?prefetch|s_atc", name
     ):
         return ""
     if form.format in ("DS", "VDS"):
@@ -363,6 +436,9 @@ def _access(name: str, form: InstructionFacts, returns: bool) -> str:
         if name.startswith("ds_store") and "xchg" not in name:
             return "write"
         return "atomic" if any(one.direction != "use" for one in form.operands) else "update"
+    # From memory to LDS.
+    if "_load_lds_" in name:
+        return "update"
     if "atomic" in name:
         return "atomic" if returns else "update"
     return "write" if "_store" in name else "read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Operand, Part, Reg, Signed
+from ringup.compiler.rdna.instructions.names import spelled
 from ringup.compiler.rdna.instructions.steps import Pair
 
 INDENT = "  "
@@ -14,9 +15,11 @@ class Printer:
     def __init__(self) -> None:
         self._regs: dict[Reg, str] = {}
         self._blocks: dict[Block, str] = {}
+        self._target = ""
 
     def text(self, code: Code) -> str:
         """Return the code: blocks with their labels, and instructions indented by the loops around them."""
+        self._target = code.target
         for block in code.blocks:
             self._label(block)
         lines = [
@@ -34,7 +37,11 @@ class Printer:
             return f"{self.instr(instr.x)} :: {self.instr(instr.y)}"
         modifiers = "".join(f" {name}:{value}" for name, value in instr.modifiers.items())
         note = f"  // {instr.note}" if instr.note else ""
-        return f"{instr.mnemonic} {', '.join(map(self._operand, instr.operands))}".rstrip() + modifiers + note
+        return (
+            f"{spelled(self._target, instr.mnemonic)} {', '.join(map(self._operand, instr.operands))}".rstrip()
+            + modifiers
+            + note
+        )
 
     def _operand(self, operand: Operand) -> str:
         if isinstance(operand, Reg):

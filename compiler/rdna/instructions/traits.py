@@ -30,6 +30,7 @@ TRAITS = {
     "gfx1100": Traits(32, 96, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
+    "gfx942": Traits(64, 304, LDS_BYTES, 1024, None),
 }
 
 

@@ -4,8 +4,9 @@ Loads of some kinds return in the order of issue (vector memory, LDS), others in
 FLAT). For a kind in order: if one load is outstanding, so are all later ones of its kind. So it is enough to wait until
 no more than these are outstanding, whatever else the counter counts. For the other kinds, only a wait for zero is
 enough. The states of blocks are merged until they no longer change. Stores need no wait: their data is read before
-anything later is issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which
-registers, which counters).
+anything later is issued. Where stores and loads have one counter (gfx9), they also return in one order. Source: RDNA3
+ISA reference, "Data Dependency Resolution"; CDNA3 ISA reference, the same; LLVM SIInsertWaitcnts.cpp (which registers,
+which counters).
 """
 
 from __future__ import annotations
@@ -41,8 +42,6 @@ KINDS: Final = tuple(Kind)
 IN_ORDER: Final = frozenset((Kind.VMEM, Kind.SAMPLE, Kind.BVH, Kind.LDS, Kind.LDS_DIRECT))
 # After this many instructions of a kind, loads that must have returned are removed: no counter can count more.
 PRUNE_INTERVAL: Final = 64
-# Fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT".
-FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))
 _SINGLE: Final = {
     "s_waitcnt_vscnt": "vscnt",
     "s_waitcnt_vmcnt": "vmcnt",
@@ -92,8 +91,9 @@ class _Waits:
     def __init__(self, program: Program) -> None:
         self.program, self.names = program, program.table.counters
         names: Counters = self.names
-        # gfx12 has a wait instruction for each counter; on gfx11, one instruction serves three of them.
+        # gfx12 has a wait instruction for each counter; elsewhere, one instruction serves three of them.
         self.waits_by_counter = "loadcnt" in names.limits
+        self.counts_stores = names.store == names.load
         counters: dict[Kind, tuple[str, ...]] = {
             Kind.VMEM: (names.load,),
             Kind.SAMPLE: (names.sample,),
@@ -156,7 +156,7 @@ class _Waits:
         effects = step.effects
         needed: dict[str, int] | None = None
         if effects.kind == "wait":
-            waits = waits_of(step.instr)
+            waits = waits_of(step.instr, self.names)
             if waits:
                 self._waited(state, waits)
             return None
@@ -190,7 +190,7 @@ class _Waits:
         if memory == "lds":
             return Kind.LDS
         if not step.writes:
-            return None
+            return Kind.VMEM if self.counts_stores and memory not in ("", "scalar", "flat") else None
         if memory == "scalar":
             return Kind.SMEM
         if memory == "flat":
@@ -245,9 +245,7 @@ class _Waits:
         made = []
         if not self.waits_by_counter:
             if not needed.keys().isdisjoint(("vmcnt", "lgkmcnt", "expcnt")):
-                made.append(
-                    Instr("s_waitcnt", sum(min(needed.get(name, most), most) << low for name, low, most in FIELDS))
-                )
+                made.append(Instr("s_waitcnt", self.names.s_waitcnt(needed)))
             if "vscnt" in needed:
                 made.append(Instr("s_waitcnt_vscnt", NULL, needed["vscnt"]))
             return made
@@ -258,7 +256,7 @@ class _Waits:
         return made + [Instr(f"s_wait_{counter}", count) for counter, count in sorted(left.items())]
 
 
-def waits_of(instr: Instr) -> dict[str, int]:
+def waits_of(instr: Instr, counters: Counters) -> dict[str, int]:
     """Return the counters that a wait instruction waits for, with their values."""
     name, operands = instr.mnemonic, instr.operands
     value = operands[-1] if operands else 0
@@ -269,7 +267,7 @@ def waits_of(instr: Instr) -> dict[str, int]:
     if not isinstance(value, int):
         return {}
     if name == "s_waitcnt":
-        return {field: value >> low & most for field, low, most in FIELDS if value >> low & most < most}
+        return counters.waited(value)
     if name in _SINGLE:
         return {_SINGLE[name]: value}
     for (low_name, high_name), mnemonic in _TOGETHER.items():

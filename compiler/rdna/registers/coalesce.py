@@ -9,6 +9,7 @@ ranges of all their dwords are disjoint, and spilling splits them again.
 from __future__ import annotations
 
 from ringup.compiler.rdna.instructions.code import Operand, Part, Reg
+from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.registers.liveness import Liveness
 
@@ -24,10 +25,10 @@ class Frame:
 
     __slots__ = ("align", "bank", "count", "fixed", "masks", "members", "number", "residue", "whole")
 
-    def __init__(self, reg: Reg, masks: list[int]) -> None:
+    def __init__(self, reg: Reg, masks: list[int], vgpr_align: int) -> None:
         self.bank, self.count, self.masks, self.fixed = reg.bank, reg.count, masks, reg.fixed
         self.members: list[tuple[Reg, int]] = [(reg, 0)]
-        self.align = 1 if reg.bank == "v" or reg.count == 1 else 2 if reg.count == 2 else 4
+        self.align = 1 if reg.count == 1 else vgpr_align if reg.bank == "v" else 2 if reg.count == 2 else 4
         self.residue = 0
         # The physical register assigned to it.
         self.number = -1
@@ -41,9 +42,10 @@ class Frames:
 
     def __init__(self, program: Program, liveness: Liveness) -> None:
         self.place: dict[Reg, tuple[Frame, int]] = {}
+        align = limits(program.code.target).vgpr_align
         for reg in program.regs:
             base = program.base[reg]
-            self.place[reg] = (Frame(reg, liveness.mask[base : base + reg.count]), 0)
+            self.place[reg] = (Frame(reg, liveness.mask[base : base + reg.count], align), 0)
         # Copies that could not be removed.
         self.hints: list[tuple[Reg, int, Reg, int]] = []
 

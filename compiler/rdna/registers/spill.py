@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ringup.compiler.rdna.instructions.code import OFF, Instr, Operand, Part, Reg, Signed
+from ringup.compiler.rdna.instructions.effects import generation
 from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.registers.coalesce import Frame, is_copy, whole_part
 from ringup.compiler.rdna.registers.liveness import Liveness
@@ -21,8 +22,8 @@ from ringup.errors import CompileError
 
 # The number of iterations assumed for a loop.
 LOOP_WEIGHT: Final = 8.0
-# The highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH".
-MAX_OFFSET: Final = {"gfx11": 4095, "gfx12": (1 << 23) - 1}
+# The highest immediate offset. Source: CDNA3, RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH".
+MAX_OFFSET: Final = {"gfx9": 4095, "gfx11": 4095, "gfx12": (1 << 23) - 1}
 SPILL_NOTE: Final = "spill"
 MOVES: Final = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
 
@@ -51,7 +52,7 @@ class Spiller:
         self._lanes: list[tuple[Reg, int]] = []
         # The only instruction that sets a register, if it moves a constant.
         self._single: dict[Reg, Instr | None] = {}
-        self._max_offset = MAX_OFFSET[program.code.target[:5]]
+        self._max_offset = MAX_OFFSET[generation(program.code.target)]
 
     def relieve(self, frames: list[Frame], pressure: Pressure, size: int, liveness: Liveness) -> list[Reg]:
         """Choose registers until at most `size` dwords are live everywhere. Raises CompileError if no more can be

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ringup.compiler.rdna.instructions.code import Operand, Part, Reg, Signed
+from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.registers.coalesce import is_copy
 
@@ -35,6 +36,7 @@ class Tuples:
                             times[unit] = times.get(unit, 0) + 1
                     if is_copy(step):
                         tied.update(units[unit] for unit in (*step.reads, *step.writes) if unit in units)
+        self._align = limits(program.code.target).vgpr_align
         self._once = set(units.values()) - {one for unit, one in units.items() if times.get(unit) != 1}
         self._free = {one for one in self._once if one not in tied and one.fixed is None}
 
@@ -58,6 +60,11 @@ class Tuples:
         regs = [one for one in placed if isinstance(one, Reg) and one in self._free]
         if len(set(regs)) < len(operands):
             return None
+        at = 0
+        for reg in regs:
+            if reg.count > 1 and at % self._align:
+                return None
+            at += reg.count
         return Reg("v", sum(one.count for one in regs))
 
     def take(self, operands: Sequence[Operand], into: Reg) -> None:

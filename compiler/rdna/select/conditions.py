@@ -250,6 +250,9 @@ def narrow(e: Emitter, condition: Value, saved: Place | None) -> None:
     found = _comparing(e, condition)
     if found is not None:
         name, a, b = comparison(e, found[0], opposite=found[1])
+        if not e.row.compares_to_exec:
+            e.emit(f"v_cmp_{name}", e.vcc, a, b)
+            return _keep_lanes(e, e.vcc, saved)
         if saved is not None:
             e.emit(f"s_mov_{e.b}", saved, e.exec)
         return e.emit(f"v_cmpx_{name}", a, b)
@@ -258,7 +261,10 @@ def narrow(e: Emitter, condition: Value, saved: Place | None) -> None:
         if first is not second:
             narrow(e, first, saved)
             return narrow(e, second, None)
-    by = mask(e, condition)
+    return _keep_lanes(e, mask(e, condition), saved)
+
+
+def _keep_lanes(e: Emitter, by: Operand, saved: Place | None) -> None:
     if saved is not None:
         return e.emit(f"s_and_saveexec_{e.b}", saved, by)
     return e.emit(f"s_and_{e.b}", e.exec, e.exec, by)

@@ -5,7 +5,8 @@ Code is generated backwards, from a region's last item to its first, so an opera
 Values without a use are not generated, a use may fuse an operation into its own instruction, and a result can be
 written directly to the register where it is needed. A rule appends its instructions in forward order to `line`.
 Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted),
-one literal among them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
+one literal among them. GFX9 reads one, and `encodings.py` moves literals that the long encoding cannot hold. Source:
+RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Emitter:
         self.moved: dict[tuple[Value, int], Reg] = {}
         self.constants: dict[int, Reg] = {}
         self.params: dict[int, Place] = {}
+        # For a load in progress: the register with the third byte of its last dword.
+        self.thirds: dict[Place, Reg] = {}
         self._bounds = bounds
 
     # Places
@@ -288,7 +291,10 @@ class Emitter:
         self.emit(mnemonic, to, *fitted, **modifiers)
 
     def fit(self, sources: tuple[Operand, ...], limit: int = 2) -> list[Operand]:
-        """Return the sources in a form that one vector instruction can read."""
+        """Return the sources in a form that one vector instruction can read. `limit`: how many scalars, on a processor
+        that reads two.
+        """
+        limit += self.row.scalars - 2
         fitted = list(sources)
         seen: list[Operand] = []
         literal = False

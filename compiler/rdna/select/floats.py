@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.instructions.code import Instr, Operand, Part, Reg, Signed
 from ringup.compiler.rdna.select.emitter import Emitter, Place, bank, is_literal, is_scalar
+from ringup.compiler.rdna.select.exchange import exchange_of
 from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
@@ -70,11 +71,12 @@ def _negated(operand: Operand) -> Operand:
 def _across(e: Emitter, mnemonic: str, v: Value, d: Place) -> bool:
     """Fuse a value from another lane by DPP: one instruction of a reduction over lanes."""
     for one, other in (v.args, v.args[::-1]):
-        if one.op == "shuffle_xor" and isinstance(one.imm, int) and 0 < one.imm < 16 and e.inner(one, "shuffle_xor"):
-            if one.args[0] in e.bits or other in e.bits or e.known.bank(one.args[0]) == "s":
+        if one.op == "shuffle_xor" and isinstance(one.imm, int) and e.inner(one, "shuffle_xor"):
+            control = exchange_of(e.row, one.imm)
+            if control is None or one.args[0] in e.bits or other in e.bits or e.known.bank(one.args[0]) == "s":
                 return False
             source, second = e.place(one.args[0]), e.vector(other)
-            e.emit(mnemonic, d, source, second, row_xmask=one.imm, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
+            e.emit(mnemonic, d, source, second, **control)
             return True
     return False
 
@@ -112,11 +114,12 @@ def _fma(e: Emitter, v: Value, d: Place) -> None:
         return e.emit("s_mov_b32", d, made)
     if element == "f32" and _mixed(e, v, d):
         return None
-    if element != "f64":
+    short = e.row.has(f"v_fmac_{element}") and element != "f64"
+    if short:
         # An addend without a later use: its register becomes the sum's.
         e.claim(c, d)
     x, y, z = e.float(a, kind), e.float(b, kind), e.float(c, kind)
-    if element != "f64":
+    if short:
         if is_scalar(y) and not is_scalar(x):
             x, y = y, x
         if _same(z, d):

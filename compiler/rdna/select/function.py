@@ -23,6 +23,7 @@ from ringup.compiler.rdna.select import conditions, floats, integers, vectors
 from ringup.compiler.rdna.select import lanes as select_lanes
 from ringup.compiler.rdna.select import memory as select_memory
 from ringup.compiler.rdna.select.emitter import IN_PLACE, Emitter, Place, bank
+from ringup.compiler.rdna.select.encodings import fit_encodings
 from ringup.compiler.rdna.select.prologue import Prologue
 from ringup.errors import CompileError
 
@@ -66,6 +67,8 @@ class _Selection:
         self.blocks.reverse()
         for i, one in enumerate(self.blocks):
             one.name = f"b{i}"
+        if not e.row.long_literals:
+            fit_encodings(self.blocks, e.row.name)
         names = e.row.names
         if names:
             for block in self.blocks:

@@ -152,7 +152,7 @@ def _logic(e: Emitter, v: Value, d: Place) -> None:
             if op == "and" and _bitfield(e, one, other, d):
                 return None
             fused = _LOGIC_FUSED.get((op, one.op))
-            if fused is not None and e.inner(one, one.op):
+            if fused is not None and e.row.has(fused) and e.inner(one, one.op):
                 return e.valu(fused, d, e.any(one.args[0]), e.any(one.args[1]), e.any(other))
     return e.valu(f"v_{op}_b32", d, *_commuted(e.any(a), e.any(b)))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.instructions.code import Operand
+from ringup.compiler.rdna.select import exchange
 from ringup.compiler.rdna.select.emitter import Emitter, Place, bank
 from ringup.errors import CompileError
 
@@ -28,6 +29,10 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
     if source in e.bits or e.known.bank(source) == "s" or not distance:
         for to, of in zip(e.pieces(d), parts, strict=True):
             e.move(to, of)
+        return
+    if not e.row.row_xmask:
+        for to, of in zip(e.pieces(d), parts, strict=True):
+            exchange.lanes(e, to, of, distance)
         return
     selects: list[Operand] = []
     if distance & 16:
@@ -56,12 +61,12 @@ def _shuffle_up(e: Emitter, v: Value, d: Place) -> None:
         raise CompileError(f"shuffle_up by {distance}: a row has {ROW} lanes")
     for to, of in zip(e.pieces(d), e.parts(v.args[0]), strict=True):
         now = of if bank(of) == "v" else e.copied([of], "v")
-        e.emit("v_mov_b32", to, now, row_shr=distance, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
+        e.emit("v_mov_b32", to, now, row_shr=distance, **exchange.everywhere(e.row))
 
 
 def _shuffle(e: Emitter, v: Value, d: Place) -> None:
-    """Read the value of any lane. The LDS hardware moves it, without using LDS memory; it reaches the 32 lanes of one
-    half.
+    """Read the value of any lane. The LDS hardware moves it, without using LDS memory; on RDNA, it reaches the 32 lanes
+    of one half.
     """
     source, lane = v.args
     parts = e.parts(source)
@@ -71,7 +76,7 @@ def _shuffle(e: Emitter, v: Value, d: Place) -> None:
         return
     at = e.temporary()
     e.valu("v_lshlrev_b32", at, 2, e.any(lane))
-    if e.wave == 32:
+    if e.wave == 32 or e.row.whole_permute:
         for to, of in zip(e.pieces(d), parts, strict=True):
             e.emit("ds_bpermute_b32", to, at, of)
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.instructions.code import OFF, Operand, Part, Reg
+from ringup.compiler.rdna.instructions.targets import BEYOND
 from ringup.compiler.rdna.select.conditions import choose, narrow
 from ringup.compiler.rdna.select.emitter import Emitter, Place, bank, number, part
 from ringup.compiler.rdna.select.integers import mask
@@ -22,8 +23,6 @@ from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
 
-# An offset outside a descriptor of 2 GiB, whatever constant is added.
-BEYOND = 0x8000_0000
 # Bases moved at the kernel's start. Each keeps two SGPRs until the end.
 MOVED_BASES = 8
 # Bytes of one vector access.
@@ -178,10 +177,28 @@ def _load_global(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _read(e: Emitter, v: Value, d: Place, address: _Address) -> None:
-    for first, width in _chunks(v.type.size_bytes):
-        name = _load_name(e, v, width, first)
-        to = part(d, first // 4, -(-width // 4))
+    for name, to, first in _pieces(e, v, d):
         e.emit(f"global_load_{name}", to, address.offset, address.saddr, **_offset(address.constant + first))
+    _join_third(e, v, d)
+
+
+def _pieces(e: Emitter, v: Value, d: Place) -> Iterator[tuple[str, Place, int]]:
+    """Yield (name after `load_`, destination, first byte) of the accesses of a load."""
+    size_bytes = v.type.size_bytes
+    for first, width in _chunks(size_bytes):
+        if width == 1 and first % 4 == 2 and not e.row.halves_kept:
+            third = e.thirds[d] = e.temporary()
+            yield "u8", third, first
+        else:
+            yield _load_name(e, v, width, first), part(d, first // 4, -(-width // 4)), first
+
+
+def _join_third(e: Emitter, v: Value, d: Place) -> None:
+    """Put the third byte of a dword that was loaded by itself into its place."""
+    third = e.thirds.pop(d, None)
+    if third is not None:
+        last = part(d, d.count - 1, 1)
+        e.emit("v_lshl_or_b32", last, third, 16, last)
 
 
 def _offset(constant: int) -> dict[str, object]:
@@ -303,16 +320,15 @@ def _buffer_operands(e: Emitter, v: Value, condition: Value) -> tuple[Operand, P
         moved = e.temporary()
         e.valu("v_add_nc_u32", moved, number(constant, "b32"), at)
         at, constant = moved, 0
-    choose(e, condition, [(chosen, at, BEYOND)])
+    choose(e, condition, [(chosen, at, e.row.beyond)])
     return chosen, _descriptor(e, v.args[0]), constant
 
 
 def _load_buffer(e: Emitter, v: Value, condition: Value, d: Place) -> None:
     offset, words, constant = _buffer_operands(e, v, condition)
-    for first, width in _chunks(v.type.size_bytes):
-        name = _load_name(e, v, width, first)
-        to = part(d, first // 4, -(-width // 4))
+    for name, to, first in _pieces(e, v, d):
         e.emit(f"buffer_load_{name}", to, offset, words, 0, offen=1, **_offset(constant + first))
+    _join_third(e, v, d)
 
 
 def _masked(e: Emitter, condition: Value | None, access: Callable[[], None]) -> None:
@@ -398,9 +414,10 @@ def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
     name, _ = v.imm
     value = v.args[2]
     found = _ATOMICS.get((name, value.type.element))
-    if found is None or value.type.count > 1:
+    if found is None or value.type.count > 1 or not e.row.has(f"global_atomic_{found}"):
+        names = ", ".join(sorted({one for one, _ in _ATOMICS}))
         raise CompileError(
-            f"atomic {name} of {value.type} has no instruction; RDNA has {', '.join(sorted({one for one, _ in _ATOMICS}))} of 32 and 64 bits"
+            f"atomic {name} of {value.type} has no instruction on {e.row.name}; RDNA has {names} of 32 and 64 bits"
         )
     if not happens:
         for to in e.pieces(d) if d is not None else ():
@@ -441,9 +458,9 @@ def _lds_load(e: Emitter, v: Value, d: Place) -> None:
     to = d if condition is None and bank(d) == "v" and not _shared(e, v, d) else e.temporary("v", d.count)
 
     def access() -> None:
-        for first, width in _chunks(v.type.size_bytes):
-            name = _load_name(e, v, width, first).replace("d16_hi_u8", "u8_d16_hi")
-            e.emit(f"ds_load_{name}", part(to, first // 4, -(-width // 4)), at, **_offset(constant + first))
+        for name, one, first in _pieces(e, v, to):
+            e.emit(f"ds_load_{name.replace('d16_hi_u8', 'u8_d16_hi')}", one, at, **_offset(constant + first))
+        _join_third(e, v, to)
 
     _masked(e, condition, access)
     if condition is not None:

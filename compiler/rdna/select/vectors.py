@@ -38,6 +38,8 @@ def _dot(e: Emitter, v: Value, d: Place) -> None:
     if v.op == "dot2":
         return e.valu("v_dot2_f32_f16", d, e.any(a), e.any(b), e.any(c))
     if v.op == "dot4_s":
+        if e.row.has("v_dot4_i32_i8"):
+            return e.valu("v_dot4_i32_i8", d, e.any(a), e.any(b), e.any(c))
         return e.valu("v_dot4_i32_iu8", d, e.any(a), e.any(b), e.any(c), neg_lo=(1, 1, 0))
     return e.valu("v_dot4_u32_u8", d, e.any(a), e.any(b), e.any(c))
 

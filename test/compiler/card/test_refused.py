@@ -15,7 +15,7 @@ from ringup.errors import CompileError
 def test_a_target_that_is_not_there():
     one = elementwise(Op.NEG, buffer(dtypes.float32, (4,)))
     with pytest.raises(
-        CompileError, match=r"tensors cannot be compiled for gfx906; supported: gfx1100, gfx1151, gfx1201"
+        CompileError, match=r"tensors cannot be compiled for gfx906; supported: gfx1100, gfx1151, gfx1201, gfx942"
     ):
         compile_graph([one], "gfx906")
 

@@ -13,7 +13,7 @@ KERNEL = """__attribute__((reqd_work_group_size(32, 1, 1))) __kernel void k{coun
 """
 
 
-@pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201"])
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201", "gfx942"])
 def test_waves_of_a_simd_are_clangs(tmp_path, target):
     (tmp_path / "k.cl").write_text("".join(KERNEL.format(count=count, last=count - 1) for count in COUNTS))
     argv = [
@@ -35,4 +35,5 @@ def test_waves_of_a_simd_are_clangs(tmp_path, target):
         for count, waves in re.findall(r"; NumVgprs: (\d+)[\s\S]*?; Occupancy: (\d+)", done.stdout)
     }
     assert set(told) == set(COUNTS)
-    assert {count: limits(target).occupancy(count, 0, 32, 32) for count in COUNTS} == told
+    wave = 64 if target == "gfx942" else 32
+    assert {count: limits(target).occupancy(count, 0, wave, wave) for count in COUNTS} == told

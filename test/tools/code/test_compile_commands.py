@@ -78,7 +78,7 @@ def net(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201"])
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201", "gfx942"])
 def test_compile_shows_the_kernels_and_writes_a_code_object(ringup, net, target):
     status, out, err = ringup("compile", "net.py:pair", "--target", target, "-o", "net.o")
     assert (status, err) == (0, "")
@@ -169,7 +169,7 @@ def test_a_wrong_target_lists_the_right_ones(ringup, net, capsys):
     with pytest.raises(SystemExit) as end:
         ringup("compile", "net.py", "--target", "gfx906")
     assert end.value.code == 2
-    assert "gfx1100', 'gfx1151', 'gfx1201" in capsys.readouterr().err
+    assert "gfx1100', 'gfx1151', 'gfx1201', 'gfx942" in capsys.readouterr().err
 
 
 def test_a_full_place_for_the_result_is_refused_before_the_work(ringup, net):
