@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
 from ringup.autogen.regdb import open_chip
-from ringup.errors import CardBusy, DeviceLost
+from ringup.errors import CardBusy, DeviceLost, NotSupported
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.board.chips import ChipRow
@@ -44,6 +44,8 @@ from ringup.silicon.common.witness import Witness
 from ringup.silicon.pci.capabilities import resizable_bars
 from ringup.silicon.pci.function import Function, FunctionRow
 from ringup.silicon.pci.path import Bar, ConfigAccess, Path, Target
+from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
+from ringup.silicon.pci.peers import peer_span
 from ringup.silicon.pci.tree import Node, Tree
 from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.host.code_cache import CodeCache
@@ -98,6 +100,7 @@ class VirtualRadeon:
         self.clock = PowerDomain(clock or VirtualClock())
         self.log = EventLog(self.clock)
         self.faults = Faults()
+        self.faults.know(*PEER_FAULTS)
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
         self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
@@ -259,6 +262,12 @@ class VirtualRadeon:
     def pin(self, buffer: memoryview) -> HostBuffer:
         """Let the card reach memory of the caller: whole pages, writable."""
         return self.host.pin(buffer)
+
+    def reach(self, other: object, bar: int, offset: int, size_bytes: int) -> HostBuffer:
+        """Let the card send requests to another virtual card's BAR, see `pci/peers.py`. Both sit below one root."""
+        if not isinstance(other, VirtualRadeon):
+            raise NotSupported(f"{self.name} sits in a slot of a virtual computer, where {other!r:.80} does not")
+        return self.host.place(peer_span(other.bars[bar], offset, size_bytes, self.faults))
 
     def shared(self, index: int) -> tuple[int, int] | None:
         """Return the file descriptor and size in bytes of the memory behind a BAR, for a virtual machine to map; None

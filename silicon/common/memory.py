@@ -211,7 +211,11 @@ class HostMemory:
         return self._map(buffer)
 
     def _map(self, memory: mmap.mmap | memoryview) -> HostBuffer:
-        span = span_of(memory, self._next)
+        return self.place(span_of(memory))
+
+    def place(self, span: Span) -> HostBuffer:
+        """Give a span a bus address of its own, and map it there."""
+        span.base = self._next
         self._next += -(-(span.size_bytes + self.GUARD_BYTES) // self.GUARD_BYTES) * self.GUARD_BYTES
         self.attach(span)
         return HostBuffer(span, self.detach)
