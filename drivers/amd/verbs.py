@@ -26,6 +26,7 @@ from ringup.queues.queue import Owner
 if TYPE_CHECKING:
     from ringup import Tensor
     from ringup.drivers.amd.profiling import CardProfile
+    from ringup.drivers.amd.submission.peer import Peer
     from ringup.queues.amd.objects.code_object import CodeObject
 
 PROGRAM_ALIGN = 4096
@@ -81,6 +82,10 @@ class Path(Protocol):
 class CardMemory(UserSpace, Protocol):
     """The address space of a card's queues."""
 
+    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
+        """Map a buffer of another card's memory here, as `Peer.map` does."""
+        ...
+
     def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ...) -> None:
         """Make a buffer read-only for the card, except the (offset, size) ranges, where the driver can."""
         ...
@@ -132,6 +137,7 @@ class AnyRadeon(ABC, Generic[P, Q]):
         # by address
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
         self._tensors = Tensors(self)
+        self._peers: weakref.WeakKeyDictionary[object, Peer] = weakref.WeakKeyDictionary()
 
     def _fail(self, cause: RingupError) -> None:
         """Keep the first error and refuse work from now on."""
@@ -267,6 +273,26 @@ class AnyRadeon(ABC, Generic[P, Q]):
         from ringup.drivers.amd.profiling import CardProfile
 
         return CardProfile(self)
+
+    def peer(self, other: AnyRadeon[Any, Any]) -> Peer:
+        """Return what this card does with another card's memory: `map` and `copy`. The first call stores and reads a
+        page over the bus, and so does the next one after a reset that lost memory.
+
+        Both cards belong to the calling thread. Raises the error of a card that is lost or hung.
+        """
+        self._check()
+        if not isinstance(other, AnyRadeon):
+            raise TypeError(f"a peer is another open Radeon, not {other!r:.80}")
+        if other is self:
+            raise ValueError(f"{self.name} is no peer of its own")
+        other._check()
+        known = self._peers.get(other)
+        if known is None or known.memories != (self.memory, other.memory):
+            # few programs use two cards, so it is imported on use
+            from ringup.drivers.amd.submission.peer import Peer
+
+            known = self._peers[other] = Peer(self, other)
+        return known
 
     # --- memory and programs ----------------------------------------------------------------------------------------
     def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:

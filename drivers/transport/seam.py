@@ -325,8 +325,23 @@ def witness_of(device: Device) -> Witness | None:
 
 
 @runtime_checkable
+class Reaches(Protocol):
+    """What a device may have besides: a way over the bus to other devices' BARs, without the host's memory between."""
+
+    def reach(self, other: Device, bar: int, offset: int, size_bytes: int) -> DmaMemory:
+        """Let this device reach a part of another one's BAR, in whole pages, until the result is freed.
+
+        Nobody says whether the switches and the root on the way pass such requests on: try with a pattern first. Raises
+        `NotSupported` for a device that is not on the same bus, and what the kernel refuses.
+        """
+        ...
+
+
+@runtime_checkable
 class Device(Protocol):
-    """One function of a card, held by this process. A virtual device may also have a `witness`: see `witness_of`."""
+    """One function of a card, held by this process. A virtual device may also have a `witness`: see `witness_of`. Some
+    have `Reaches` too.
+    """
 
     @property
     def name(self) -> str:

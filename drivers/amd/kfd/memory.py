@@ -31,18 +31,26 @@ GUARD_BYTES = PAGE_BYTES
 COMMON = kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
 # the card's L2 keeps nothing of it
 UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
+PEER_ADVICE = (
+    "cards reach each other's VRAM through amdkfd if the kernel is built with HSA_AMD_P2P and PCI_P2PDMA, the BARs show all of VRAM, "
+    "and the kernel knows that what lies between passes requests on"
+)
 PLACES = {"vram": kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, "host": kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT}
 
 
 @dataclass(slots=True)
 class Held:
-    """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages."""
+    """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages.
+
+    `lent`: it is another card's, mapped for this one at the address that it has there.
+    """
 
     buffer: Buffer
     mapped_bytes: int
     handle: int = 0
     mapping: mmap.mmap | None = None
     anchor: Anchor | None = None
+    lent: bool = False
 
 
 class NoWindow:
@@ -67,11 +75,17 @@ class KfdMemory:
     def __init__(self, device: KfdDevice, vram_bytes: int, *, large_bar: bool) -> None:
         apertures = device.gpu.apertures
         start, end = max(USER_START, apertures.gpuvm_base), min(USER_END, apertures.gpuvm_limit + 1)
-        self.va = Ranges(start, end // PAGE_BYTES * PAGE_BYTES - start, f"addresses of {device.name}")
+        size = end // PAGE_BYTES * PAGE_BYTES - start
+        # one for all cards of the process: memory has the same address for every card
+        known = device.addresses.get((start, size))
+        self.va = known if isinstance(known, Ranges) else Ranges(start, size, "addresses of amdkfd's cards")
+        device.addresses[start, size] = self.va
         self._device, self._vram_bytes, self._large_bar = device, vram_bytes, large_bar
         # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = lambda: None
         self.table: BufferTable[Held] = BufferTable()
+        # by buffer: where other cards have mapped it
+        self._lent: dict[Buffer, list[tuple[KfdMemory, Buffer]]] = {}
         # buffers of visible VRAM, by address: what the host wrote there waits in the host data path
         self._visible_vram: dict[int, mmap.mmap] = {}
 
@@ -130,6 +144,30 @@ class KfdMemory:
         with undone_on_error(anchor.release), undone_on_error(view.release):
             self._take(held, flags, None, seen=False)
         return buffer
+
+    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
+        """Map a buffer of another card of this process for this one. It is freed with `buffer` at the latest.
+
+        Raises `NotSupported` where the kernel does not map it.
+        """
+        self.admit()
+        if not isinstance(other, KfdMemory) or other is self:
+            raise NotSupported(f"{buffer!r} is not of another card that stays with amdgpu, as {self._device.name}")
+        held, device = other.table.held(buffer), self._device
+        if held.lent or other.va is not self.va:
+            raise NotSupported(f"{buffer!r} has no address that is free for {device.name} too")
+        doing = f"mapping {name}"
+        try:
+            device.calls.map(held.handle, [device.gpu_id], doing)
+        except (DeviceLost, OutOfMemory):
+            raise
+        except RingupError as error:
+            raise NotSupported(f"{error}; {PEER_ADVICE}") from error
+        mapped = Buffer(self, 0, buffer.size_bytes, "host", None, name)
+        self.table.add(buffer.gpu_va, Held(mapped, held.mapped_bytes, held.handle, lent=True))
+        users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]
+        other._lent[buffer] = [*users, (self, mapped)]
+        return mapped
 
     def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ()) -> None:
         """Do nothing: the kernel cannot take the right to write from memory that has it."""
@@ -237,15 +275,22 @@ class KfdMemory:
         """Take a buffer from the card. If the kernel refuses, its address and memory stay taken."""
         device, buffer = self._device, held.buffer
         gpu_va = buffer.gpu_va
+        # ORDER: the kernel frees nothing that is mapped
+        for memory, mapped in self._lent.pop(buffer, ()):
+            if not mapped.freed:
+                memory._free(memory.table.held(mapped), f"{how}, with the memory of {device.name}")
         self.table.remove(held, how)
         if held.mapping is not None:
             give_up(held.mapping)
         self._visible_vram.pop(gpu_va, None)
         try:
             device.calls.unmap(held.handle, [device.gpu_id])
-            device.calls.free(held.handle)
+            if not held.lent:
+                device.calls.free(held.handle)
         except DeviceLost:
             LOG.info("%s is gone: no memory to free", device.name)
+        if held.lent:
+            return
         if held.anchor is not None:
             held.anchor.release()
         self.va.free(gpu_va)

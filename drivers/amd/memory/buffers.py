@@ -10,16 +10,19 @@ amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from ringup.drivers.amd.bus.access import Access, Window
+from ringup.drivers.amd.bus.vram import VRAM_BAR
 from ringup.drivers.amd.gmc.page_table import PageTables, Run
 from ringup.drivers.amd.gmc.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.memory.ranges import HUGE_BYTES, Ranges, natural_align
 from ringup.drivers.amd.memory.table import BufferTable, Usage, release_view, whole_size
 from ringup.drivers.buffer import Buffer, Where
-from ringup.drivers.transport.seam import Device, DmaMemory
+from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.transport.seam import Device, DmaMemory, Reaches
 from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
 
 LOG = logging.getLogger(__name__)
@@ -40,6 +43,11 @@ class Vram:
         self.visible = Ranges(start, border - start, "VRAM in the CPU window")
         self.hidden = Ranges(border, end - border, "VRAM beyond the CPU window")
         self._border = border
+
+    @property
+    def visible_end(self) -> int:
+        """Where the part ends that the CPU's window shows, as vram_pa."""
+        return self._border
 
     @property
     def free_bytes(self) -> int:
@@ -108,6 +116,52 @@ class Held(NamedTuple):
     runs: tuple[Run, ...] = ()
 
 
+class JoinedMemory:
+    """Pieces of memory that a card reaches, one after the other, as one `DmaMemory`. The CPU does not see it."""
+
+    coherent = True
+
+    def __init__(self) -> None:
+        self._parts: list[DmaMemory] = []
+
+    def add(self, part: DmaMemory) -> None:
+        """Add a piece at the end, which is freed with the others."""
+        self._parts.append(part)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all pieces."""
+        return sum(part.size_bytes for part in self._parts)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is one piece."""
+        return len(self._parts) == 1
+
+    @property
+    def view(self) -> memoryview:
+        """Raise `NotSupported`."""
+        raise NotSupported("the memory is another card's: look at it through that card")
+
+    def bus_addr(self, offset_bytes: int = 0) -> int:
+        """Return what the card puts on the bus to reach that byte."""
+        for bus_addr, size in self.runs():
+            if 0 <= offset_bytes < size:
+                return bus_addr + offset_bytes
+            offset_bytes -= size
+        raise ValueError("the offset lies outside the memory")
+
+    def runs(self) -> Iterator[Run]:
+        """Yield (bus_addr, size_bytes) of every piece."""
+        for part in self._parts:
+            yield from part.runs()
+
+    def free(self) -> None:
+        """End it. Twice is harmless."""
+        for part in self._parts:
+            part.free()
+
+
 class Memory:
     """The buffers of `vmid`. The caller gives the page tables and their memory; the hubs must use the tables before
     anything runs.
@@ -138,6 +192,8 @@ class Memory:
         # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = _anybody
         self.table: BufferTable[Held] = BufferTable()
+        # by buffer: where other cards have mapped it
+        self._lent: dict[Buffer, list[tuple[Memory, Buffer]]] = {}
         # mapping or unmapping failed half-way: the card may reach this memory until it is closed
         self._stuck: list[Held] = []
         # stale translations may be cached: of a walk that failed, or after a flush that was interrupted
@@ -209,6 +265,51 @@ class Memory:
         self._map(held, dma.runs(), None, cached, writable, executable)
         return buffer
 
+    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
+        """Map a buffer of another card here, not cached: its VRAM over the bus, its host memory where it lies.
+
+        It is freed with `buffer` at the latest. Raises `NotSupported` where this card does not reach it.
+        """
+        self.admit()
+        if not isinstance(other, Memory) or other is self:
+            raise NotSupported(
+                f"{buffer!r} is not of another card that ringup drives by itself, as {self._device.name}"
+            )
+        dma = other.lend(buffer, self._device)
+        mapped = self.import_host(dma, name, adopt=True, seen=False)
+        mapped.size_bytes = buffer.size_bytes
+        users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]
+        other._lent[buffer] = [*users, (self, mapped)]
+        return mapped
+
+    def lend(self, buffer: Buffer, device: Device) -> DmaMemory:
+        """Let another card's device reach a buffer. Raises `NotSupported` where it cannot."""
+        held, name = self.table.held(buffer), self._device.name
+        if held.dma is not None:
+            return device.pin(held.dma.view)
+        if not isinstance(device, Reaches):
+            raise NotSupported(f"{device.name} reaches no memory of other cards over its path")
+        shown = self.vram.visible_end
+        if any(vram_pa + size > shown for vram_pa, size in held.runs) or not held.runs:
+            raise NotSupported(
+                f"{buffer!r} lies beyond the {shown >> 20} MiB of VRAM that the BAR of {name} shows: ask for a visible buffer, or switch "
+                "resizable BAR on in the firmware set-up"
+            )
+        joined = JoinedMemory()
+        with undone_on_error(joined.free):
+            for vram_pa, size in held.runs:
+                joined.add(device.reach(self._device, VRAM_BAR, vram_pa, size))
+        return joined
+
+    def _take_back(self, buffer: Buffer, how: str) -> None:
+        """End what other cards have mapped of a buffer."""
+        for memory, mapped in self._lent.pop(buffer, ()):
+            if not mapped.freed:
+                with suppress(DeviceLost, LinkDown):
+                    held = memory.table.held(mapped)
+                    memory._unmap([held], f"{how}, with the memory of {self._device.name}")
+                    memory._release(held)
+
     def write_protect(self, buffer: Buffer, writable: Iterable[Run] = ()) -> None:
         """Make a cached VRAM buffer read-only for the card, except the pages that the (offset, size) ranges touch.
 
@@ -258,6 +359,9 @@ class Memory:
         """
         self.admit()
         held = [self.table.held(buffer) for buffer in dict.fromkeys(buffers)]
+        for one in held:
+            for memory, _ in self._lent.get(one.buffer, ()):
+                memory.admit()
         self._unmap(held)
         for one in held:
             self._release(one)
@@ -339,6 +443,8 @@ class Memory:
         """Unmap buffers and make them unusable."""
         if not held:
             return
+        for one in held:
+            self._take_back(one.buffer, how)
         places = [one.buffer.gpu_va for one in held]
         for one in held:
             self.table.remove(one, how)

@@ -116,6 +116,11 @@ class KfdDevice:
         if self.lost:
             raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
 
+    @property
+    def addresses(self) -> dict[tuple[int, int], object]:
+        """What hands out addresses of the process's memory, by (start, size in bytes) of the range: the driver's."""
+        return self._process.addresses
+
     def stop(self, why: str) -> None:
         """Remember that the kernel runs no queue of this process on the card any more."""
         self.gpu.stopped = self.gpu.stopped or why

@@ -54,6 +54,8 @@ class Process:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.gpus: dict[int, Gpu] = {}
+        # of the driver: see `KfdDevice.addresses`
+        self.addresses: dict[tuple[int, int], object] = {}
         self._node = -1
         self._page_handle = 0
         self._page_gpus: set[int] = set()

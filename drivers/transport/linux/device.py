@@ -16,8 +16,8 @@ from ringup.drivers.transport.config_space import ABSENT, GONE, NodeConfig
 from ringup.drivers.transport.linux.dma import HostMemory
 from ringup.drivers.transport.linux.lock import CardLock
 from ringup.drivers.transport.linux.mmio import FileWindow, MappedWindow, PatchedWindow
-from ringup.drivers.transport.seam import Clock, Interrupts, Mmio, Remote
-from ringup.errors import DeviceLost, RingupError, TransportError
+from ringup.drivers.transport.seam import Clock, Device, Interrupts, Mmio, Remote
+from ringup.errors import DeviceLost, NotSupported, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
@@ -60,8 +60,16 @@ class Way(Protocol):
         """Give the card memory of a caller's."""
         ...
 
+    def reach(self, start: int, view: memoryview) -> HostMemory:
+        """Let the card reach part of another function's BAR: its physical address, and its mapping here."""
+        ...
+
     def resets(self) -> tuple[str, ...]:
         """Name the resets that work, gentle first."""
+        ...
+
+    def bar_start(self, bar: int) -> int:
+        """Return the physical address of a BAR."""
         ...
 
     def reset(self, method: str) -> None:
@@ -144,6 +152,17 @@ class PciDevice:
         pages.
         """
         return self._kept(self._way.pin(buffer))
+
+    def reach(self, other: Device, bar: int, offset: int, size_bytes: int) -> HostMemory:
+        """Let the card reach a part of another function's BAR, see `seam.Reaches`."""
+        if not isinstance(other, PciDevice):
+            raise NotSupported(f"{other.name} is no function of this machine's PCI bus, on which {self.name} is")
+        start, view = other.window(bar, offset, size_bytes)
+        return self._kept(self._way.reach(start, view))
+
+    def window(self, bar: int, offset: int, size_bytes: int) -> tuple[int, memoryview]:
+        """Return the physical address of a part of a BAR, and its mapping in this process."""
+        return self._way.bar_start(bar) + offset, self._windows[bar].map()[offset : offset + size_bytes]
 
     def resets(self) -> tuple[str, ...]:
         """Return the names of the resets that this path offers, gentle ones first: of `function` and `slot`."""

@@ -125,6 +125,14 @@ class SysfsWay:
         """Pin the caller's pages in place."""
         return dma.lend_callers(buffer, self._lend)
 
+    def reach(self, start: int, view: memoryview) -> HostMemory:
+        """Give the card the physical address: the host looks at no request between two functions here."""
+        return HostMemory(view, [(start, len(view))], lambda: None)
+
+    def bar_start(self, bar: int) -> int:
+        """Return the address of a BAR that the kernel has assigned."""
+        return self._function.bars()[bar].start
+
     def resets(self) -> tuple[str, ...]:
         """Return the names of the kernel's resets; empty where the function has none."""
         offered = self._methods()

@@ -122,6 +122,17 @@ class VfioWay:
         """Map the caller's pages in place."""
         return dma.lend_callers(buffer, self._lend)
 
+    def reach(self, start: int, view: memoryview) -> HostMemory:
+        """Let the IOMMU map the other function's BAR for the card, where this process has mapped it.
+
+        Source: Linux vfio_iommu_type1.c, vaddr_get_pfns, which takes mappings of devices; iommufd refuses them.
+        """
+        return self.pin(view)
+
+    def bar_start(self, bar: int) -> int:
+        """Return the address of a BAR that the kernel has assigned."""
+        return self._function.bars()[bar].start
+
     def resets(self) -> tuple[str, ...]:
         """Return the names of the resets that work; a function that only a bus reset reaches has none of its own."""
         methods = self._kernel.text(self._function.path / "reset_method").split()

@@ -7,6 +7,7 @@ import pytest
 from ringup.autogen.linux import pci as regs
 from ringup.drivers.transport.linux import pci
 from ringup.errors import DeviceLost, NotSupported, RingupError, TransportError
+from ringup.silicon import card as virtual
 
 ADDRESS = "0000:03:00.0"
 
@@ -65,6 +66,19 @@ def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
     with open("/proc/self/maps") as file:
         names = {line.split("/")[-1].strip() for line in file if ADDRESS in line}
     assert names == {"resource0_wc", "resource2", "resource5"}
+
+
+def test_another_cards_bar_is_reached_at_its_physical_address(free, device):
+    free.add("0000:04:00.0", group="", parent="0000:00:02.0")
+    other = pci.open("0000:04:00.0", kernel=free.kernel)
+    memory = device.reach(other, 0, 0x3000, 0x2000)
+    assert list(memory.runs()) == [(0x60C0003000, 0x2000)]
+    memory.view[:4] = b"peer"
+    assert (free.folder("0000:04:00.0") / "resource0").read_bytes()[0x3000:0x3004] == b"peer"
+    memory.free()
+    other.close()
+    with pytest.raises(NotSupported, match="no function of this machine's PCI bus"):
+        device.reach(virtual("navi31", vram_bytes=64 << 20), 0, 0, 4096)
 
 
 def test_an_unused_line_interrupt_is_disabled(device):
