@@ -381,7 +381,7 @@ def test_run_bench_report_and_stats_on_the_command_line(story):
     done = story.ringup(f"run kfd:0 {story.code} square --arg show:256:u32 --arg zero:256 --arg u32:64")
     assert done.status == 0, done.output
     assert "square ran on kfd:0 in" in done.output
-    done = story.ringup("bench latency --card kfd:0 --json --no-peer --quick")
+    done = story.ringup("bench latency kfd --card kfd:0 --json --no-peer --quick")
     assert done.status == 0, done.output
     figures = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
     assert figures

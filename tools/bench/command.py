@@ -43,6 +43,7 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
         "ringup.tools.bench.benches.latency",
         "small work on a card: time from doorbell to signal, rate",
     ),
+    "kfd": ("ringup.tools.bench.benches.kfd", "launches on a card that stays with amdgpu, through /dev/kfd"),
     "transfers": ("ringup.tools.bench.benches.transfers", "copies and fills on a card by size and direction"),
     "bringup": ("ringup.tools.bench.benches.bringup", "starts of a card by stage, imports, register accesses"),
     "usb": (
@@ -54,12 +55,13 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "code": ("ringup.tools.bench.benches.code", "compiled kernels compared with LLVM's for the same program"),
     "memory": ("ringup.tools.bench.benches.memory", "ranges of a Radeon's memory, its page tables"),
 }
-ON_CARD = {"latency", "transfers", "bringup", "usb"}
+ON_CARD = {"latency", "kfd", "transfers", "bringup", "usb"}
 KINDS = {  # the cards that a bench measures, if not every card
+    "kfd": "cards that stay with amdgpu, such as kfd:0",
     "usb": "cards behind a USB bridge, such as usb:2-1, and virtual ones",
     "bringup": "cards in a slot, real or virtual, and real ones behind a bridge",
 }
-CARD = "virtual:navi31"
+CARD, KFD = "virtual:navi31", "kfd:"
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times "
     "of import and look-up are "
@@ -85,7 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--card",
         default=CARD,
         metavar="NAME",
-        help=f"the card that latency, transfers, bringup and usb run on (default: {CARD})",
+        help=f"the card that latency, kfd, transfers, bringup and usb run on (default: {CARD})",
     )
     add_firmware_argument(parser)
     parser.add_argument(
@@ -155,6 +157,8 @@ def measures(name: str, card: str) -> bool:
     """Return whether a bench measures cards of that kind."""
     if name == "usb":
         return card.startswith((VIRTUAL, "usb:"))
+    if name == "kfd":
+        return card.startswith(KFD)
     return name != "bringup" or not (is_virtual(card) and "@" in card)
 
 

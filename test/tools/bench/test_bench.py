@@ -120,6 +120,7 @@ def test_the_list_names_every_bench_and_measures_nothing(capsys):
         "shader",
         "queues",
         "latency",
+        "kfd",
         "transfers",
         "bringup",
         "usb",

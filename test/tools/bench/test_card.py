@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+import ringup
 from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon import card
-from ringup.tools.bench.benches import queues
+from ringup.tools.bench.benches import kfd, queues
+from ringup.tools.bench.benches.shader import compiled
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Bars, Curves, Distribution, size_text, svg
@@ -191,6 +193,25 @@ def test_what_is_no_card_is_reported_alike_by_every_bench(capsys, name, card):
     assert cli.main(["bench", name, "--quick", "--no-peer", "--card", card]) == NoSuchCard.exit_code
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), card in err) == ("", 1, True), err
+
+
+def test_the_kfd_bench_wants_a_card_that_stays_with_amdgpu(capsys):
+    assert cli.main(["bench", "kfd", "--no-peer", "--card", "virtual:navi31"]) == NotSupported.exit_code
+    assert "cards that stay with amdgpu, such as kfd:0; virtual:navi31 is none" in capsys.readouterr().err
+
+
+def test_a_launch_through_kfd_is_timed_whole_and_its_doorbells_are_rung(monkeypatch):
+    """On a card of ringup's own, since the bench uses the verbs of every card."""
+    with ringup.open("virtual:navi31") as one:
+        rung = []
+        ring = one.compute.doorbell.ring
+        monkeypatch.setattr(one.compute.doorbell, "ring", lambda value: (rung.append(value), ring(value)))
+        found = kfd.run(one, compiled(queues.SOURCE, one.target), groups=1)
+        assert one.mistakes == []
+    assert set(found) == {row.key for row in kfd.ROWS}
+    assert min(found.values()) > 0
+    # a first run of four kinds; two groups of which each launch rings, two that ring once; the one that is waited for
+    assert len(rung) == 5 + 2 * kfd.GROUP + 3 + 1
 
 
 def test_a_card_that_is_not_there_is_told_by_a_fresh_interpreter_too(capsys):

@@ -44,7 +44,7 @@ ROWS = (
     Row("eager launch", "eager_us", FOUR, f"{HELD_NOTE}; {ORDER_NOTE}"),
     Row("eager launch through an HSA queue", "aql_us", FOUR, f"{HELD_NOTE}; the peer uses PM4", "eager_us"),
     Row("submit a launch, built before", "submit_us", FOUR, HELD_NOTE),
-    Row("submit a kept launch", "kept_us", FOUR, f"{HELD_NOTE}; the peer: built before", "submit_us"),
+    Row("submit a kept launch", "kept_us", None, f"{HELD_NOTE}; the peer: built before, not kept", "submit_us"),
     Row("eager launch, each rung", "eager_rung_us", None, RUNG_NOTE),
     Row("submit a launch, each rung", "submit_rung_us", None, RUNG_NOTE),
     Row("eager launch until the host knows that it ended", "wait_us", None, "wall clock"),
