@@ -43,6 +43,8 @@ WAVES_PER_SIMD = 16
 VGPR_GRANULE = {1536: 24, 1024: 16}
 LDS_BYTES_PER_WGP = 128 * 1024
 LDS_GRANULE_BYTES = 1024
+# TTMP registers with a group's numbers on RDNA4. Source: RDNA4 ISA reference, "CS SGPR Load".
+TTMP_GROUP_YZ, TTMP_WAVE, TTMP_GROUP_X = 7, 8, 9
 # The barriers of a group on RDNA4, by number. Source: RDNA4 ISA reference, "Work-groups and Barriers".
 GROUP_BARRIER, TRAP_BARRIER = -1, -2
 GROUPS_PER_WGP = 32  # limited by barriers; groups of one wave need none
@@ -186,7 +188,7 @@ def trap_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int) -> di
     """
     x, y, z = ident
     has_yz = any(dispatch.enable_group_id[1:])
-    return {7: z << 16 | y if has_yz else 0, 8: has_yz << 30 | wave << 25, 9: x}
+    return {TTMP_GROUP_YZ: z << 16 | y if has_yz else 0, TTMP_WAVE: has_yz << 30 | wave << 25, TTMP_GROUP_X: x}
 
 
 def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) -> tuple[NDArray[np.uint32], int]:

@@ -29,6 +29,8 @@ HW_ID1, HW_ID2 = 137, 138
 GROUP_X, GROUP_Y, GROUP_Z, WAVE_IN_GROUP = 139, 140, 141, 142
 LDS_BASE_LO, LDS_BASE_HI = 144, 145  # host address of the workgroup's LDS
 EXCP_USER, TRAP_CTRL, SCHED_MODE = 156, 157, 158  # hardware registers of RDNA4: HW_REG_EXCP_FLAG_USER, …
+# Split barriers that are complete and that the wave has not passed yet: bit 0 the group's, bit 1 the trap handler's.
+BARRIERS_COMPLETE = 159
 RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave sizes
 
 

@@ -1,6 +1,7 @@
 """Atomic operations as IR over scalars, and helper functions that apply them lane by lane.
 
-Source: RDNA3 ISA reference, "LDS Instructions", "MUBUF Instructions", "Float Memory Atomics".
+Source: RDNA3 ISA reference, "LDS Instructions", "MUBUF Instructions", "Float Memory Atomics"; RDNA4 ISA reference, "VDS
+Instructions", "Float Memory Atomics".
 """
 
 from __future__ import annotations
@@ -130,6 +131,23 @@ def _extreme(how: str, nan: int) -> Operation:
     return chosen
 
 
+def _extreme_number(how: str) -> Operation:
+    """Return min_num or max_num: any NaN loses, and two give the data's, quieted. Denormals are flushed."""
+
+    def chosen(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
+        data, old = (_flushed(code, one, on=flush.inputs) for one in (data, old))
+        result = code.select(code.icmp(how, _order(code, data, 0), _order(code, old, 0)), data, old)
+        is_bad = _is_nan(code, old)
+        result = code.select(is_bad, data, result)
+        return code.select(_is_nan(code, data), code.select(is_bad, _quieted(code, data), old), result)
+
+    return chosen
+
+
+def _cond_sub(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
+    return code.select(code.icmp("uge", old, data), code.op("sub", old, data), old)
+
+
 def _cmpswap_float(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
     kind = _FLOATS[bits(old.type)][0]
     left, right = (code.cast("bitcast", _flushed(code, one, on=flush.inputs), kind) for one in (old, second))
@@ -155,6 +173,7 @@ OPERATIONS: dict[str, Operation] = {
     "csub": _intrinsic("usub.sat"), "rsub": _rsub, "swap": _swap, "inc": _inc, "dec": _dec, "mskor": _mskor, "wrap": _wrap,
     "cmpswap": _cmpswap, "cmpswap_float": _cmpswap_float, "add_float": _add_float,
     "min_float": _extreme("ult", -1), "max_float": _extreme("ugt", 0),
+    "min_num_float": _extreme_number("ult"), "max_num_float": _extreme_number("ugt"), "cond_sub": _cond_sub,
 }  # fmt: skip
 
 

@@ -60,6 +60,8 @@ class Word(IntEnum):
     HIGH = 50  # group slots that were ever in use
     # Distance in bytes from a byte of LDS to its shadow, which says whether it was written; in strict mode only.
     LDS_SHADOW = 51
+    # Byte offset in a wave's state where the group's numbers along y (low half) and z are stored.
+    PLACE_YZ = 52
 
 
 CONTEXT_WORDS = 64
@@ -72,6 +74,8 @@ class GroupWord(IntEnum):
     ARRIVED = 1  # waves at the barrier
     WAVES = 2
     NUMBER = 3
+    SIGNALS = 4  # of the group's split barrier
+    TRAP_SIGNALS = 5  # of the trap handler's
 
 
 GROUP_WORDS = 8
@@ -119,13 +123,18 @@ class Exit(IntEnum):
     DONE = 7  # every wave of every group has ended
     STOPPED = 9  # the interpreter found a broken rule, or the wave has halted
     BUDGET = 8  # the slice is used up, or no wave can continue
+    SIGNAL = 10  # the wave signals the group's split barrier, and continues
+    SIGNAL_FIRST = 11  # the same; SCC becomes whether it is the first
+    WAIT = 12  # it waits for a split barrier; once woken it looks again
 
 
 FAULT_KINDS = ("memory", "alignment", "uninitialised", "hazard", "lds", "register", "illegal", "trap")
 # In FAULT_DETAIL: the rest is the number of a text of the translation.
 NOTE = 1 << 62
 # In the detail of a hazard: bits 32 and up. In that of an uninitialised VGPR the lane is there.
-COUNTERS = ("vmcnt", "lgkmcnt", "vscnt", "expcnt")
+COUNTERS = (
+    "vmcnt", "lgkmcnt", "vscnt", "expcnt", "loadcnt", "storecnt", "samplecnt", "bvhcnt", "dscnt", "kmcnt",
+)  # fmt: skip
 # In the detail of `uninitialised`: the rest is an address in LDS.
 LDS_UNWRITTEN = 1 << 60
 # In the detail of `uninitialised`: these bits would be written to EXEC.

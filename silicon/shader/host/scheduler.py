@@ -58,6 +58,8 @@ define internal void @begin(ptr %context, i64 %slot, ptr %group) noinline {
   %waves = load i64, ptr %template
   $put %waves LEFT
   $put 0 ARRIVED
+  $put 0 SIGNALS
+  $put 0 TRAP_SIGNALS
   $put %waves WAVES
   $put %number NUMBER
   $load %live LIVE
@@ -81,9 +83,12 @@ define internal void @begin(ptr %context, i64 %slot, ptr %group) noinline {
   %x32 = trunc i64 %x to i32
   %y32 = trunc i64 %y to i32
   %z32 = trunc i64 %z to i32
+  %z.above = shl i32 %z32, 16
+  %yz = or i32 %z.above, %y32
   $load %place.x PLACE_X
   $load %place.y PLACE_Y
   $load %place.z PLACE_Z
+  $load %place.yz PLACE_YZ
   $load %group.waves GROUP_WAVES
   $load %wave.bytes WAVE_BYTES
   $load %head HEAD_BYTES
@@ -111,6 +116,8 @@ make:
   store i32 %x32, ptr %at.place.x
   store i32 %y32, ptr %at.place.y
   store i32 %z32, ptr %at.place.z
+  %at.place.yz = getelementptr i8, ptr %state, i64 %place.yz
+  store i32 %yz, ptr %at.place.yz
   $state %x32 i32 GROUP_X
   $state %y32 i32 GROUP_Y
   $state %z32 i32 GROUP_Z
@@ -150,6 +157,47 @@ done:
   br label %next
 all:
   ret void
+}
+
+define internal void @complete(ptr %context, ptr %group, ptr %first.state, i32 %bit) noinline {
+  $get %waves WAVES
+  $load %wave.bytes WAVE_BYTES
+  br label %next
+next:
+  %wave = phi i64 [ 0, %0 ], [ %wave.after, %done ]
+  %more = icmp ult i64 %wave, %waves
+  br i1 %more, label %look, label %all
+look:
+  %offset = mul i64 %wave, %wave.bytes
+  %state = getelementptr i8, ptr %first.state, i64 %offset
+  %bits.place = getelementptr i32, ptr %state, i64 $COMPLETE
+  %bits = load i32, ptr %bits.place
+  %bits.after = or i32 %bits, %bit
+  store i32 %bits.after, ptr %bits.place
+  $status %status
+  %waits = icmp eq i32 %status, $WAITS
+  br i1 %waits, label %wake, label %done
+wake:
+  $setstatus $READY
+  br label %done
+done:
+  %wave.after = add i64 %wave, 1
+  br label %next
+all:
+  ret void
+}
+
+define internal i64 @settle(ptr %context, ptr %group, ptr %first.state, i64 %signals, i32 %bit) {
+  $get %left LEFT
+  %some = icmp ne i64 %signals, 0
+  %every = icmp uge i64 %signals, %left
+  %full = and i1 %some, %every
+  br i1 %full, label %finish, label %wait
+finish:
+  call void @complete(ptr %context, ptr %group, ptr %first.state, i32 %bit)
+  ret i64 0
+wait:
+  ret i64 %signals
 }
 
 define i64 @schedule(ptr %context) {
@@ -229,12 +277,21 @@ wave.run:
   %entry.new32 = trunc i64 %entry.new to i32
   store i32 %entry.new32, ptr %entry.place
   %reason = and i64 %result, 255
-  switch i64 %reason, label %ask [ i64 $END, label %ended i64 $YIELD, label %yields i64 $BARRIER, label %arrives ]
+  switch i64 %reason, label %ask [
+    i64 $END, label %ended i64 $YIELD, label %yields i64 $BARRIER, label %arrives
+    i64 $WAIT, label %stands i64 $SIGNAL, label %signals i64 $FIRST, label %signals
+  ]
 ended:
   $setstatus $ENDED
   $get %left.before LEFT
   %left.after = sub i64 %left.before, 1
   $put %left.after LEFT
+  $get %signals.now SIGNALS
+  %signals.left = call i64 @settle(ptr %context, ptr %group, ptr %first.state, i64 %signals.now, i32 1)
+  $put %signals.left SIGNALS
+  $get %trap.now TRAP_SIGNALS
+  %trap.left = call i64 @settle(ptr %context, ptr %group, ptr %first.state, i64 %trap.now, i32 2)
+  $put %trap.left TRAP_SIGNALS
   $get %arrived.now ARRIVED
   %some = icmp ne i64 %left.after, 0
   %all.there = icmp eq i64 %arrived.now, %left.after
@@ -243,6 +300,32 @@ ended:
 yields:
   store i1 true, ptr %yielded
   br label %after
+stands:
+  $setstatus $WAITS
+  br label %after
+signals:
+  $get %members WAVES
+  %together = icmp ugt i64 %members, 1
+  $get %signals.before SIGNALS
+  %is.first = icmp eq i64 %signals.before, 0
+  %says.first = and i1 %is.first, %together
+  %asks.first = icmp eq i64 %reason, $FIRST
+  br i1 %asks.first, label %tell, label %signal
+tell:
+  %first32 = zext i1 %says.first to i32
+  %scc.place = getelementptr i32, ptr %state, i64 $SCC
+  store i32 %first32, ptr %scc.place
+  br label %signal
+signal:
+  br i1 %together, label %count, label %goes.on
+count:
+  %signals.more = add i64 %signals.before, 1
+  %signals.after = call i64 @settle(ptr %context, ptr %group, ptr %first.state, i64 %signals.more, i32 1)
+  $put %signals.after SIGNALS
+  br label %goes.on
+goes.on:
+  %spent.now = icmp sle i64 %budget.left, 0
+  br i1 %spent.now, label %pause, label %wave.run
 arrives:
   $setstatus $WAITS
   $get %arrived ARRIVED
@@ -368,6 +451,7 @@ _MACROS = {
 _NUMBERS = {
     "GROUP_WORDS": GROUP_WORDS, "ENTRY": ENTRY_WORD, "CODE": CODE_WORD, "WAITS": Status.WAITS, "READY": Status.READY,
     "ENDED": Status.ENDED, "DONE": Exit.DONE, "BUDGET": Exit.BUDGET, "END": Exit.END, "YIELD": Exit.YIELD, "BARRIER": Exit.BARRIER,
+    "WAIT": Exit.WAIT, "SIGNAL": Exit.SIGNAL, "FIRST": Exit.SIGNAL_FIRST, "SCC": state.SCC, "COMPLETE": state.BARRIERS_COMPLETE,
 }  # fmt: skip
 
 

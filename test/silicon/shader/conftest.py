@@ -19,7 +19,7 @@ from ringup.silicon.shader.rdna.interpreter import engine as interpreter
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
-from ringup.silicon.shader.rdna.writer.wave import RULES, Mode, Wave
+from ringup.silicon.shader.rdna.writer.wave import RULES, Wave
 
 CODE_VA = 0x10_0000
 
@@ -161,12 +161,16 @@ def pytest_generate_tests(metafunc):
     """Run the tests of these modules on every engine."""
     if "machine" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2].startswith(SHARED_PROMISES):
         metafunc.parametrize("machine", ENGINES, indirect=True)
+    if "rdna4" in metafunc.fixturenames:
+        metafunc.parametrize("rdna4", ENGINES, indirect=True)
 
 
 @pytest.fixture
-def rdna4(assemble):
-    """A `Machine` of gfx1201 with empty memory."""
-    return Machine(assemble, Interpreter(target="gfx1201"))
+def rdna4(request, assemble):
+    """A `Machine` of gfx1201 with empty memory, on the interpreter unless a test says otherwise."""
+    level = ENGINES[getattr(request, "param", "interpreter")]
+    engine = Interpreter(target="gfx1201") if level is None else Translator(level=level, target="gfx1201")
+    return Machine(assemble, engine)
 
 
 @pytest.fixture
@@ -197,8 +201,8 @@ def _translated(ins, name, lanes, vgprs, mode):
     rule bails.
     """
     code = Code()
-    wave = _OneRule(code, lanes, vgprs, strict=False, counting=False, in_state=True)
-    wave.mode = Mode(mode)
+    wave = _OneRule(code, lanes, vgprs, strict=False, counting=False, in_state=True, generation=ins.generation)
+    wave.mode = wave.mode_of(mode)
     wave.begin()
     try:
         if ins.parts:

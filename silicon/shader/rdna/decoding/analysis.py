@@ -24,6 +24,7 @@ SCC_BIT = 1 << 128
 EXEC_BITS = 3 << state.EXEC_LO
 VCC_BITS = 3 << state.VCC_LO
 M0_BIT = 1 << state.M0
+TRAP_BITS = (1 << state.NULL) - (1 << state.TTMP0)
 FIRST_VGPR = 256
 
 VECTOR_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "VINTERP")) | UNITS.keys() - {
@@ -31,8 +32,10 @@ VECTOR_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "
 }
 _WRITES_SCC = (
     "s_add", "s_sub", "s_min_", "s_max_", "s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor", "s_lsh", "s_ash", "s_bfe", "s_abs",
-    "s_not", "s_wqm", "s_quadmask", "s_bcnt", "s_cmp", "s_bitcmp",
+    "s_not", "s_wqm", "s_quadmask", "s_bcnt", "s_cmp", "s_bitcmp", "s_barrier_signal_isfirst",
 )  # fmt: skip
+# Of the names above these do not, compares excepted.
+_KEEPS_SCC = ("_f16", "_f32", "_nc_u64")
 _READS_SCC = ("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc", "s_getreg")
 # M0 selects registers of these, so they may read or write any.
 INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
@@ -48,7 +51,13 @@ _READS_M0 = (
     "ds_consume",
     "s_movrel",
     "v_movrel",
+    "global_load_block",
+    "global_store_block",
+    "scratch_load_block",
+    "scratch_store_block",
 )
+# These write only the registers that M0 selects.
+_SELECTED = ("global_load_block", "scratch_load_block")
 ALL = (1 << 512) - 1
 _SPECIAL_USES = {dec.SCC: SCC_BIT, dec.VCCZ: VCC_BITS, dec.EXECZ: EXEC_BITS, dec.LDS_DIRECT: M0_BIT}
 
@@ -90,7 +99,7 @@ def _implied(mnemonic: str, format_: str) -> Effects:
         uses |= VCC_BITS
     if mnemonic.startswith(_READS_SCC):
         uses |= SCC_BIT
-    if format_ in ("SOP1", "SOP2", "SOPC", "SOPK") and mnemonic.startswith(_WRITES_SCC):
+    if format_ in ("SOP1", "SOP2", "SOPC", "SOPK") and _writes_scc(mnemonic):
         defs |= SCC_BIT
     # STATUS includes EXECZ and VCCZ.
     if mnemonic.startswith("s_getreg"):
@@ -99,7 +108,14 @@ def _implied(mnemonic: str, format_: str) -> Effects:
         uses |= EXEC_BITS | M0_BIT
     if mnemonic.startswith(_READS_M0):
         uses |= M0_BIT
-    return Effects(uses, defs, mnemonic in _ONE_LANE or "d16" in mnemonic or format_ == "LDSDIR")
+    partial = mnemonic in _ONE_LANE or mnemonic in _SELECTED or "d16" in mnemonic or format_ == "LDSDIR"
+    return Effects(uses, defs, partial)
+
+
+def _writes_scc(mnemonic: str) -> bool:
+    if mnemonic.endswith(_KEEPS_SCC) and not mnemonic.startswith("s_cmp"):
+        return False
+    return mnemonic.startswith(_WRITES_SCC)
 
 
 @remembered
@@ -121,8 +137,13 @@ def effects(ins: Instruction, lanes: int) -> Effects:
                 partial = True
     if ins.fields.get("gds"):
         uses |= M0_BIT
+    if mnemonic.startswith("s_setreg") and ins.fields["simm16"] & 0x3F == ins.generation.scc_register:
+        uses, defs = uses | SCC_BIT, defs | SCC_BIT
     if ins.dpp is not None:
         partial = True
+    # Outside a trap handler they keep their values.
+    if ins.generation.start.numbers_in_ttmp:
+        uses |= defs & TRAP_BITS
     if partial or mnemonic.startswith(("s_cmov", "s_bitset")):
         uses |= defs
     return Effects(uses, defs, partial)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.rdna.decoding.analysis import Effects, effects
 from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
+
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
     # offset, size: fewer bytes where the memory region ends, none where no code is mapped
     Fetch = Callable[[int, int], bytes]
@@ -29,8 +32,12 @@ _LEAVES = frozenset(
     ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end",
      "s_setreg_b32", "s_setreg_imm32_b32", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64")
 )  # fmt: skip
+_GROUP_BARRIER = (1 << 32) - 1  # RDNA4 ISA reference, "S_BARRIER_SIGNAL": -1
 _BY_PAIRS = ("s_call_b64", "s_setpc_b64", "s_swappc_b64")
 _DEBUG_BRANCHES = "s_cbranch_cdbg"
+_OTHERS = {
+    "s_barrier": "barrier", "s_barrier_wait": "wait", "s_sleep": "sleep", "s_sleep_var": "sleep", "s_code_end": "illegal",
+}  # fmt: skip
 _CONTROL = frozenset(("SOPP", "SOPK", "SOP1"))
 
 
@@ -60,8 +67,9 @@ class Block:
     """Consecutive instructions. The last step's `what` says how the block ends:
 
     `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (continue
-    at successor 0 when woken), `indirect` (to the address in its operand), `leave` (interpreted; continues at
-    successor 0 or anywhere), `illegal`.
+    at successor 0 when woken), `signal` (of a split barrier), `wait` (for a split barrier: the block has no other
+    instruction, and runs again when the wave is woken), `indirect` (to the address in its operand), `leave`
+    (interpreted; continues at successor 0 or anywhere), `illegal`.
     """
 
     key: Key
@@ -79,9 +87,9 @@ class Block:
 class Program:
     """The blocks reached from some entries, and the bytes they were decoded from."""
 
-    def __init__(self, fetch: Fetch, entries: Iterable[Key], lanes: int) -> None:
+    def __init__(self, fetch: Fetch, entries: Iterable[Key], lanes: int, generation: Generation = RDNA3) -> None:
         self.entries = list(dict.fromkeys(entries))
-        self.lanes = lanes
+        self.lanes, self.generation = lanes, generation
         self.blocks: dict[Key, Block] = {}
         # offsets after calls, where returns go
         self.returns: list[int] = []
@@ -141,11 +149,11 @@ class Program:
         """
         near = self._part(offset, LONGEST_BYTES)
         try:
-            return decode(near)
+            return decode(near, 0, self.generation)
         except IllegalInstruction:
             if len(near) == LONGEST_BYTES:
                 raise
-        return decode(self._bytes(offset, LONGEST_BYTES))
+        return decode(self._bytes(offset, LONGEST_BYTES), 0, self.generation)
 
     def _find(self) -> None:
         """Walk from the entries until nothing new is reached."""
@@ -172,8 +180,11 @@ class Program:
         while work:
             key, found = work.pop(), []
             while key not in walked:
-                walked.add(key)
                 one = self._step(key.offset)
+                if not isinstance(one, str) and one.what == "wait" and key not in starts:
+                    found = [key]
+                    break
+                walked.add(key)
                 if isinstance(one, str):
                     break
                 changed = mode_after(one.ins, key.mode)
@@ -281,4 +292,13 @@ def _part(ins: Instruction) -> str:
         return "end" if ins.fields["simm16"] & 1 else ""
     if name in _LEAVES or name.startswith(_DEBUG_BRANCHES):
         return "leave"
-    return {"s_barrier": "barrier", "s_sleep": "sleep", "s_code_end": "illegal"}.get(name, "")
+    if name.startswith("s_barrier_signal"):
+        return _signal(ins)
+    return _OTHERS.get(name, "")
+
+
+def _signal(ins: Instruction) -> str:
+    """Return the part of a barrier's signal: the interpreter executes those of trap handlers."""
+    operand = ins.operands[0]
+    is_group = operand.kind == "constant" and operand.bits & 0xFFFF_FFFF == _GROUP_BARRIER
+    return "signal" if is_group else "leave"

@@ -64,8 +64,8 @@ class Generation(NamedTuple):
     trails_transcendentals: bool
     # Where a trap handler finds the trap's number, above the PC: the lowest bit, and how many.
     trap_id: tuple[int, int]
-    # The translator has rules for it. Without them the interpreter executes everything.
-    is_translated: bool
+    # The hardware register that contains SCC, which a trap handler may write.
+    scc_register: int
 
 
 _OFFSET = {"ioffset": "offset"}
@@ -85,7 +85,7 @@ RDNA3 = Generation(
     "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, trap_id=(48, 8), is_translated=True,
+    trails_transcendentals=True, trap_id=(48, 8), scc_register=2,
 )  # fmt: skip
 
 RDNA4 = Generation(
@@ -115,8 +115,14 @@ RDNA4 = Generation(
     splits_barriers=True,
     trails_transcendentals=False,
     trap_id=(60, 4),
-    is_translated=False,
+    scc_register=4,
 )  # fmt: skip
+
+GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA4)}
+# By counter as programs write it: its largest value. No two generations give one name different values.
+LARGEST_COUNTS: Mapping[str, int] = {
+    f"{name}cnt": largest for one in (RDNA3, RDNA4) for name, largest in one.counters.items()
+}
 
 # By the name of the processor that code is compiled for.
 TARGETS: Mapping[str, Generation] = {

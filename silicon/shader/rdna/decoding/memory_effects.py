@@ -1,8 +1,8 @@
 """The effects of memory instructions on registers and wait counters: registers read at issue, filled later, and
 counted.
 
-The counters are RDNA3's, for the translator; those of the interpreter are rows of `generations.py`. Source: RDNA3 ISA
-reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
+The counters are rows of `generations.py`. Source: RDNA3 and RDNA4 ISA references, "Data Dependency Resolution"; LLVM
+AMDGPUUsage, "Memory Model GFX10-GFX11", "Memory Model GFX12".
 """
 
 from __future__ import annotations
@@ -15,28 +15,24 @@ from ringup.silicon.shader.rdna.decoding.operands import FIRST_VGPR, M0, NULL
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+    from ringup.silicon.shader.rdna.decoding.generations import Order
 
-Counter = Literal["vmcnt", "vscnt", "lgkmcnt"]
 Unit = Literal["smem", "vmem", "flat", "lds", "gds"]
 
 UNITS: dict[str, Unit] = {
     "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "FLAT": "flat", "DS": "lds",
 }  # fmt: skip
-# By unit: the counters of instructions that return something, and of those that do not.
-COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {
-    "smem": (("lgkmcnt",), ("lgkmcnt",)),
-    "vmem": (("vmcnt",), ("vscnt",)),
-    "flat": (("vmcnt", "lgkmcnt"), ("vscnt", "lgkmcnt")),
-    "lds": (("lgkmcnt",), ("lgkmcnt",)),
-    "gds": (("lgkmcnt",), ("lgkmcnt",)),
-}
-# Invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
+# RDNA3's invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
 UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
+# RDNA4's invalidation counts as a load; its write-backs count as stores.
+_COUNTED_AS_LOADS = frozenset(("global_inv",))
+# These load or store a dword for each register that M0 selects, from this one up.
+BLOCKS = frozenset(("global_load_block", "global_store_block", "scratch_load_block", "scratch_store_block"))
 _NO_STORES = ("ds_load", "ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop", "ds_gws", "ds_bvh")
 # Formats of accesses to memory that belongs to a wave or a group alone.
 OWN_MEMORY = ("DS", "SCRATCH")
 _DATA_FIELDS = frozenset(("data", "data0", "data1", "vdata"))
-_READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume"))
+_READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume")) | BLOCKS
 # Their data is compared, so it decides what is stored.
 _COMPARES = ("cmpswap", "cmpstore", "condxchg", "bvh_stack")
 # 16-bit loads that fill both halves of their registers.
@@ -59,15 +55,13 @@ class MemoryEffects:
     """
 
     unit: Unit
-    counters: tuple[Counter, ...]  # each goes up by `increment` at issue
+    order: Order  # its counters go up by `increment` at issue
     increment: int
-    fills: tuple[int, ...]  # in flight from issue until a wait has covered every counter in `counters`
+    fills: tuple[int, ...]  # in flight from issue until a wait has covered every counter in `order`
     address: tuple[int, ...]  # these decide where memory is accessed, or whether: must be initialised
     data: tuple[int, ...]  # stored unchanged
     # Registers in `fills` keep the half that is not loaded, so they are read too.
     keeps: bool
-    # Operations of the unit complete in the order of issue, by counter.
-    in_order: bool
 
 
 def memory_effects(ins: Instruction) -> MemoryEffects | None:
@@ -82,18 +76,33 @@ def _memory_effects(ins: Instruction) -> MemoryEffects:
     address: list[int] = [M0] if ins.mnemonic in _READS_M0 or unit == "gds" else []
     data: list[int] = []
     decides = any(part in ins.mnemonic for part in _COMPARES)
-    for operand in ins.operands:
+    for operand in () if "prefetch" in ins.mnemonic else ins.operands:
         span = registers(operand)
         if operand.direction != "use":
             fills += span
         if operand.direction != "def":
             (data if operand.field in _DATA_FIELDS and not decides else address).extend(span)
-    counters = () if ins.mnemonic in UNCOUNTED else COUNTERS[unit][not fills]
     wide = unit == "smem" and len(fills) > 1
     keeps = "d16" in ins.mnemonic and not ins.mnemonic.endswith(_WHOLE) and bool(fills)
     return MemoryEffects(
-        unit, counters, 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps, unit != "smem"
+        unit, _order(ins, unit, returns=bool(fills)), 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps
     )
+
+
+def _order(ins: Instruction, unit: Unit, *, returns: bool) -> Order:
+    orders = ins.generation.orders
+    if ins.mnemonic in UNCOUNTED or "prefetch" in ins.mnemonic:
+        return {}
+    returns = returns or ins.mnemonic in _COUNTED_AS_LOADS
+    match unit:
+        case "smem":
+            return orders.scalar
+        case "flat":
+            return orders.flat_loads if returns else orders.flat_stores
+        case "vmem":
+            return orders.loads if returns else orders.stores
+        case _:
+            return orders.lds
 
 
 def loaded_half(ins: Instruction) -> int:

@@ -376,7 +376,7 @@ def _undefined(
     ]
     for operand, flag, moves in zip(ins.uses, known, moved, strict=True):
         if not moves:
-            _refuse(step, operand, flag)
+            _refuse(step, operand, flag & lanes if operand.kind == "vgpr" else flag)
     arguments = [
         flag.astype(_U32) if moves else one.value for flag, moves, one in zip(known, moved, sources, strict=True)
     ]
@@ -491,7 +491,7 @@ def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: 
         return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32, undefined=missing)
     if operand.kind == "sgpr":
         # A scalar function of the vector ALU has computed it in all lanes.
-        first = int(np.ravel(result)[0])
+        first = int(np.ravel(result)[0]) & (0xFFFF if operand.type == "f16" else 0xFFFF_FFFF)
         return lambda: regs.set_scalar(
             operand.index, first, undefined=-1 if undefined is not None and undefined[0] else 0
         )

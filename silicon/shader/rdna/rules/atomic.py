@@ -38,7 +38,8 @@ CACHE_ATOMICS = {
     )
 } | {
     "csub_u32": ("csub", 4), "cmpswap_f32": ("cmpswap_float", 4), "min_f32": ("min_float", 4), "max_f32": ("max_float", 4),
-    "add_f32": ("add_float", 4),
+    "add_f32": ("add_float", 4), "cond_sub_u32": ("cond_sub", 4), "sub_clamp_u32": ("csub", 4),
+    "min_num_f32": ("min_num_float", 4), "max_num_f32": ("max_num_float", 4),
 }  # fmt: skip
 # As above. The key is split where `rtn` is inserted for atomics that return the old value.
 LDS_ATOMICS = {
@@ -48,9 +49,11 @@ LDS_ATOMICS = {
         ("add", "u", "add"), ("sub", "u", "sub"), ("rsub", "u", "rsub"), ("inc", "u", "inc"), ("dec", "u", "dec"), ("min", "i", "smin"),
         ("max", "i", "smax"), ("min", "u", "umin"), ("max", "u", "umax"), ("and", "b", "and"), ("or", "b", "or"), ("xor", "b", "xor"),
         ("mskor", "b", "mskor"), ("cmpstore", "b", "cmpswap"), ("cmpstore", "f", "cmpswap_float"), ("min", "f", "min_float"),
-        ("max", "f", "max_float"),
+        ("max", "f", "max_float"), ("min_num", "f", "min_num_float"), ("max_num", "f", "max_num_float"),
     )
-} | {("add", "f32"): ("add_float", 4)}  # fmt: skip
+} | {
+    ("add", "f32"): ("add_float", 4), ("cond_sub", "u32"): ("cond_sub", 4), ("sub_clamp", "u32"): ("csub", 4),
+}  # fmt: skip
 LDS_RETURNING = {
     "ds_storexchg_rtn_b32": ("swap", 4), "ds_storexchg_rtn_b64": ("swap", 8), "ds_wrap_rtn_b32": ("wrap", 4),
 }  # fmt: skip
@@ -87,7 +90,9 @@ def cache_atomic(
     name = spread(locate(shape), where.spread, shape).include(code)
     found = take(code, name, [places], CONTEXT, site, active, *where.args())
     refuse(wave, found)
-    if operation == "add_float":
+    if not wave.generation.flushes_in_memory:
+        flush = NO_FLUSH
+    elif operation == "add_float":
         flush = Flush(inputs=True)  # hardwired
     elif operation.endswith("_float"):
         flush = Flush(inputs=not wave.mode.denorm_f32 & 1)

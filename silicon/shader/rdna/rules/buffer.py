@@ -1,6 +1,7 @@
 """MUBUF loads, stores and atomics without formats, on linear buffers.
 
-The interpreter executes accesses to swizzled and formatted buffers. Source: RDNA3 ISA reference, "Buffer Addressing",
+The interpreter executes accesses to swizzled and formatted buffers, and to those of RDNA4 whose stride has a scale.
+Source: RDNA3 ISA reference, "Buffer Addressing",
 "Range Checking", "Buffer Resource".
 """
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _SWIZZLE = 3 << 30  # of word 1
 _ADD_TID = 1 << 23  # of word 3
 _TYPE = 3 << 30
+_STRIDE_SCALE = 3 << 18  # on RDNA4
 _FORMAT = 0x3F << 12  # 0 is INVALID: the resource is unbound
 STRUCTURED, BY_INDEX, UNCHECKED, RAW = range(4)  # OOB_SELECT
 
@@ -42,7 +44,7 @@ def _field(wave: Wave, word: Value, low: int, count: int) -> Value:
 def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     """Return where the lanes access a buffer. `odd` includes accesses of several dwords that are partly in bounds."""
     code = wave.code
-    resource = operand(ins, "srsrc").index
+    resource = next(one.index for one in ins.operands if one.field in ("srsrc", "rsrc"))
     words = [wave.sgpr(resource + at) for at in range(4)]
     scalar = wave.scalar(operand(ins, "soffset"), "i32")
     stride, records = _field(wave, words[1], 16, 14), words[2]
@@ -80,7 +82,8 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
 
     inside = within(size_bytes)
     odd = code.icmp("ne", code.op("and", words[1], code.const(_SWIZZLE, "i32")), code.const(0, "i32"))
-    special = code.op("and", words[3], code.const(_ADD_TID | _TYPE, "i32"))
+    uncommon = _ADD_TID | _TYPE | _STRIDE_SCALE * wave.generation.scales_buffers
+    special = code.op("and", words[3], code.const(uncommon, "i32"))
     odd = code.op("or", odd, code.icmp("ne", special, code.const(0, "i32")))
     unbound = code.icmp("eq", code.op("and", words[3], code.const(_FORMAT, "i32")), code.const(0, "i32"))
     odd = code.op("or", odd, unbound)

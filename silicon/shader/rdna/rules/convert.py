@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.host.emitter import Value
+from ringup.silicon.shader.host.emitter import Value, like
 from ringup.silicon.shader.rdna.rules.integers import low_bits, saturated
 from ringup.silicon.shader.rdna.writer.arithmetic import FORMATS, Float, flushed, narrowed, widened
 from ringup.silicon.shader.rdna.writer.wave import rule
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def to_integer(wave: Wave, value: Value, kind: str, *, signed: bool) -> Value:
     """Truncate floats to integers of `kind`, saturating; NaN becomes 0."""
-    name, result = ("fptosi.sat" if signed else "fptoui.sat"), wave.vec(kind)
+    name, result = ("fptosi.sat" if signed else "fptoui.sat"), like(kind, value)
     return wave.code.intrinsic(name, value, result=result, overload=(result, value.type))
 
 

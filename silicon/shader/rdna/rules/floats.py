@@ -74,31 +74,51 @@ for _type, _names in FORMS.items():
 # order ----------------------------------------------------------------------------------------------------------------
 
 
-def _median(f: Float, a: Value, b: Value, c: Value) -> Value:
-    code = f.code
-    top = f.opened(f.maximum(f.maximum(a, b), c))
-    first, second = (code.fcmp("oeq", top, f.opened(one)) for one in (a, b))
-    rest = code.select(second, f.maximum(a, c), f.maximum(a, b))
-    middle = code.select(first, f.maximum(b, c), rest)
-    odd = is_nan(code, a, f.fmt)
-    for one in (b, c):
-        odd = code.op("or", odd, is_nan(code, one, f.fmt))
-    return code.select(odd, f.minimum(f.minimum(a, b), c), middle)
+def _median(low: Combine, high: Combine) -> Combine:
+    def compute(f: Float, a: Value, b: Value, c: Value) -> Value:
+        code = f.code
+        top = f.opened(high(f, high(f, a, b), c))
+        first, second = (code.fcmp("oeq", top, f.opened(one)) for one in (a, b))
+        rest = code.select(second, high(f, a, c), high(f, a, b))
+        middle = code.select(first, high(f, b, c), rest)
+        odd = is_nan(code, a, f.fmt)
+        for one in (b, c):
+            odd = code.op("or", odd, is_nan(code, one, f.fmt))
+        return code.select(odd, low(f, low(f, a, b), c), middle)
+
+    return compute
 
 
-# Bits to bits.
-ORDER: dict[str, Combine] = {
-    "min": Float.minimum,
-    "max": Float.maximum,
-    "min3": lambda f, a, b, c: f.minimum(f.minimum(a, b), c),
-    "max3": lambda f, a, b, c: f.maximum(f.maximum(a, b), c),
-    "med3": _median,
-    "minmax": lambda f, a, b, c: f.maximum(f.minimum(a, b), c),
-    "maxmin": lambda f, a, b, c: f.minimum(f.maximum(a, b), c),
-}
+def _selections(low: str, high: str, suffix: str, extreme: Combine) -> dict[str, Combine]:
+    """Return the minima and maxima of one rule for NaNs, by name: `low` and `high` are stems, `suffix` follows all."""
+
+    def less(f: Float, a: Value, b: Value) -> Value:
+        return extreme(f, a, b, larger=False)
+
+    def more(f: Float, a: Value, b: Value) -> Value:
+        return extreme(f, a, b, larger=True)
+
+    return {
+        f"{low}{suffix}": less,
+        f"{high}{suffix}": more,
+        f"{low}3{suffix}": lambda f, a, b, c: less(f, less(f, a, b), c),
+        f"{high}3{suffix}": lambda f, a, b, c: more(f, more(f, a, b), c),
+        f"{low}{high}{suffix}": lambda f, a, b, c: more(f, less(f, a, b), c),
+        f"{high}{low}{suffix}": lambda f, a, b, c: less(f, more(f, a, b), c),
+        f"med3{suffix}": _median(less, more),
+    }
+
+
+# Bits to bits. IEEE's minimum and maximum have no median.
+ORDER = (
+    _selections("min", "max", "", Float.extreme)
+    | _selections("min", "max", "_num", Float.number)
+    | {name: one for name, one in _selections("minimum", "maximum", "", Float.any).items() if name != "med3"}
+)
+_OF_TWO = ("min", "max", "min_num", "max_num", "minimum", "maximum")
 
 for _name, _function in ORDER.items():
-    for _type in ("f16", "f32", "f64") if _name in ("min", "max") else ("f16", "f32"):
+    for _type in ("f16", "f32", "f64") if _name in _OF_TWO else ("f16", "f32"):
         rule(f"v_{_name}_{_type}")(bits_rule(_type, _function))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringup.silicon.shader.host.emitter import like
 from ringup.silicon.shader.rdna.writer.arithmetic import Float, as_bits, float_rule, powers
 from ringup.silicon.shader.rdna.writer.wave import rule
 
@@ -85,7 +86,7 @@ def _log2(f: Float, a: Value) -> Value:
     above = code.op("sub", raw, code.const(SQRT_HALF, raw.type))
     exponent = code.op("ashr", above, code.const(52, raw.type))
     mantissa = code.op("sub", raw, code.op("shl", exponent, code.const(52, raw.type)))
-    m = code.bitcast(mantissa, f.wave.vec("double"))
+    m = code.bitcast(mantissa, like("double", mantissa))
     one = code.real(1.0, m.type)
     s = code.op("fdiv", code.op("fsub", m, one), code.op("fadd", m, one))
     series = code.op("fmul", s, powers(code, code.op("fmul", s, s), LOG2))

@@ -106,23 +106,37 @@ def _permlane16(wave: Wave, ins: Instruction) -> None:
     """
     code, lanes = wave.code, range(wave.lanes)
     source, low, high = (one for one in ins.uses if one.direction == "use")
-    other = ROW if ins.mnemonic == "v_permlanex16_b32" else 0
-    value = wave.vgpr(source.index)
     eights = [wave.splat(wave.scalar(one, "i32")) for one in (low, high)]
     words = code.shuffle(eights[0], eights[1], [lane + wave.lanes * (lane % ROW // 8) for lane in lanes])
     nibbles = code.op("lshr", words, code.lane_const([lane % 8 * 4 for lane in lanes], "i32"))
-    select = code.op("and", nibbles, wave.const(15, "i32"))
+    _gather(wave, ins, nibbles, fetches=source.high, bounds=low.high)
+
+
+@rule("v_permlane16_var_b32", "v_permlanex16_var_b32")
+def _permlane16_var(wave: Wave, ins: Instruction) -> None:
+    """Gather as above, by four bits of the lane's own selector."""
+    source, selector = (one for one in ins.uses if one.direction == "use")
+    _gather(wave, ins, wave.vgpr(selector.index), fetches=source.high, bounds=selector.high)
+
+
+def _gather(wave: Wave, ins: Instruction, selectors: Value, *, fetches: bool, bounds: bool) -> None:
+    """Gather by the low four bits of selectors. `fetches` reads inactive lanes, `bounds` makes them 0."""
+    code, lanes = wave.code, range(wave.lanes)
+    source = next(one for one in ins.uses if one.field == "src0")
+    other = ROW if ins.mnemonic.startswith("v_permlanex16") else 0
+    value = wave.vgpr(source.index)
+    select = code.op("and", selectors, wave.const(15, "i32"))
     result = value
     for i in range(ROW):
         moved = code.shuffle(value, None, [(lane ^ other) & ~(ROW - 1) | i for lane in lanes])
         result = moved if not i else code.select(code.icmp("eq", select, wave.const(i, "i32")), moved, result)
     enable = None
-    if not source.high:
+    if not fetches:
         rows = code.lane_const([(lane ^ other) & ~(ROW - 1) for lane in lanes], "i32")
         place = code.resize(code.op("or", rows, select), wave.mask_type)
         mask = wave.splat(wave.exec_bits())
         valid = code.cast("trunc", code.op("lshr", mask, place), "i1")
-        if low.high:
+        if bounds:
             result = code.select(valid, result, wave.const(0, "i32"))
         else:
             enable = valid

@@ -67,7 +67,7 @@ def lds_rule(*mnemonics: str) -> partial[Rule]:
 
 def _lds_rule(mnemonics: tuple[str, ...], function: Rule) -> Rule:
     def chosen(wave: Wave, ins: Instruction) -> None:
-        if ins.fields["gds"]:
+        if ins.fields.get("gds"):
             wave.bail(ins)
         else:
             function(wave, ins)
@@ -119,9 +119,11 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
 
 
 def _targets(wave: Wave, ins: Instruction) -> Value:
-    """Return the lanes that the address operand selects, within the same 32."""
+    """Return the lanes that the address operand selects: of the whole wave on RDNA4, else within the same 32."""
     code = wave.code
     number = code.op("lshr", address(wave, ins, ins.offset), wave.const(2, "i32"))
+    if wave.generation.permutes_whole_wave:
+        return code.op("and", number, wave.const(wave.lanes - 1, "i32"))
     half = code.lane_const([lane & 32 for lane in range(wave.lanes)], "i32")
     return code.op("or", code.op("and", number, wave.const(31, "i32")), half)
 
@@ -179,18 +181,19 @@ def swizzled(offset: int, lane: int) -> int:
 
 
 def exchanged(wave: Wave, ins: Instruction, values: Value) -> Value:
-    """Return the values that lanes get from a row of values, in which inactive lanes have 0."""
+    """Return the values that lanes get from a row of values, in which inactive lanes have 0 unless they are read."""
     if ins.mnemonic == "ds_swizzle_b32":
         return wave.code.shuffle(values, None, [swizzled(ins.offset, lane) for lane in range(wave.lanes)])
     name = _permute(wave.lanes, forward=ins.mnemonic == "ds_permute_b32").include(wave.code)
     return take(wave.code, name, [wave.row], values, _targets(wave, ins), wave.exec_bits()).rows[0]
 
 
-@lds_rule("ds_permute_b32", "ds_bpermute_b32", "ds_swizzle_b32")
+@lds_rule("ds_permute_b32", "ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_swizzle_b32")
 def _exchange(wave: Wave, ins: Instruction) -> None:
     source = operand(ins, "addr" if ins.mnemonic == "ds_swizzle_b32" else "data0")
     value = wave.src(source, "i32")
-    value = value if wave.full else wave.code.select(wave.exec(), value, wave.const(0, "i32"))
+    if not (wave.full or ins.mnemonic == "ds_bpermute_fi_b32"):
+        value = wave.code.select(wave.exec(), value, wave.const(0, "i32"))
     wave.set_vgpr(operand(ins, "vdst").index, exchanged(wave, ins, value))
 
 

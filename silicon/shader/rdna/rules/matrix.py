@@ -1,14 +1,16 @@
 """Matrix products of a wave: D = A * B + C of 16x16 matrices.
 
-Lane l of A holds row l mod 16, lane l of B column l mod 16, with the 16 elements along K packed into consecutive VGPRs.
-Lanes from 16 up repeat them. Lane l of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A
-product is one helper function of the module. EXEC counts as all ones. Source: RDNA3 ISA reference, "Wave Matrix
-Multiply Accumulate (WMMA)".
+Lane l of A holds row l mod 16, lane l of B column l mod 16, with the elements along K packed into consecutive VGPRs. On
+RDNA3 lanes from 16 up repeat them; lane l of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod
+16. On RDNA4 each group of 16 lanes holds a part of K, and of the rows of C and D, 16-bit elements two to a VGPR. A
+sparse product adds to D; its A has two of every four elements along K, and src2 gives their places. A product is one
+helper function of the module. EXEC counts as all ones. Source: RDNA3 and RDNA4 ISA references, "Wave Matrix Multiply
+Accumulate (WMMA)", "Structured Sparse Matrices".
 
 Float sums run along K by pairs: both products are added, then the sum so far, and every step rounds to nearest even.
 QUIRK: cards add pairs as v_dot2 does (`rules/dots.py`), measured for f32 on gfx1151 and gfx1100; sums of both signs
 differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit
-sums.
+sums, and the sums of RDNA4.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.host.emitter import Code, Value
+from ringup.silicon.shader.rdna.decoding.decode import SHORT_SPARSE
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
+from ringup.silicon.shader.rdna.rules.eight_bits import widened_octet
 from ringup.silicon.shader.rdna.writer.arithmetic import (
     HOST_FUSES,
     flushed_single,
@@ -37,32 +42,57 @@ N = 16  # rows, columns, and the length of a sum
 
 
 class Kind(NamedTuple):
-    """A matrix opcode: bits of an element of A and B, its type, and that of C and D."""
+    """A matrix opcode: types of an element of A and B, and of C and D, and the length along K."""
 
-    width: int
-    element: str
+    elements: tuple[str, str]
     result: str
+    length: int = N
+    is_sparse: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the product of two elements is exactly an f32."""
+        return self.elements[0] in ("f16", *EIGHT_BITS)
 
 
+WIDTHS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
+EIGHT_BITS = ("fp8", "bf8")
+_PAIRS = tuple((first, second) for first in EIGHT_BITS for second in EIGHT_BITS)
 KINDS = {
-    "v_wmma_f32_16x16x16_f16": Kind(16, "f16", "f32"),
-    "v_wmma_f32_16x16x16_bf16": Kind(16, "bf16", "f32"),
-    "v_wmma_f16_16x16x16_f16": Kind(16, "f16", "f16"),
-    "v_wmma_bf16_16x16x16_bf16": Kind(16, "bf16", "bf16"),
-    "v_wmma_i32_16x16x16_iu8": Kind(8, "iu8", "i32"),
-    "v_wmma_i32_16x16x16_iu4": Kind(4, "iu4", "i32"),
+    "v_wmma_f32_16x16x16_f16": Kind(("f16", "f16"), "f32"),
+    "v_wmma_f32_16x16x16_bf16": Kind(("bf16", "bf16"), "f32"),
+    "v_wmma_f16_16x16x16_f16": Kind(("f16", "f16"), "f16"),
+    "v_wmma_bf16_16x16x16_bf16": Kind(("bf16", "bf16"), "bf16"),
+    "v_wmma_i32_16x16x16_iu8": Kind(("iu8", "iu8"), "i32"),
+    "v_wmma_i32_16x16x16_iu4": Kind(("iu4", "iu4"), "i32"),
+    "v_wmma_i32_16x16x32_iu4": Kind(("iu4", "iu4"), "i32", 32),
+    "v_swmmac_f32_16x16x32_f16": Kind(("f16", "f16"), "f32", 32, is_sparse=True),
+    "v_swmmac_f32_16x16x32_bf16": Kind(("bf16", "bf16"), "f32", 32, is_sparse=True),
+    "v_swmmac_f16_16x16x32_f16": Kind(("f16", "f16"), "f16", 32, is_sparse=True),
+    "v_swmmac_bf16_16x16x32_bf16": Kind(("bf16", "bf16"), "bf16", 32, is_sparse=True),
+    "v_swmmac_i32_16x16x32_iu8": Kind(("iu8", "iu8"), "i32", 32, is_sparse=True),
+    "v_swmmac_i32_16x16x32_iu4": Kind(("iu4", "iu4"), "i32", 32, is_sparse=True),
+    "v_swmmac_i32_16x16x64_iu4": Kind(("iu4", "iu4"), "i32", 64, is_sparse=True),
 }
+KINDS |= {f"v_wmma_f32_16x16x16_{a}_{b}": Kind((a, b), "f32") for a, b in _PAIRS}
+KINDS |= {f"v_swmmac_f32_16x16x32_{a}_{b}": Kind((a, b), "f32", 32, is_sparse=True) for a, b in _PAIRS}
 SIGNS = 0x8000_8000  # the signs of both halves of a dword
+# The groups of 16 lanes in the order of the rows, or parts of K, that they hold on RDNA4. The order is its own inverse.
+ORDER = {2: (0, 1), 4: (0, 2, 1, 3)}
+# Their A, or their B, has so few elements that the low half of a wave64 holds them.
+_SHORT = (("v_wmma_i32_16x16x16_iu4", SHORT_SPARSE), ("v_wmma_i32_16x16x16_iu4",))
 
 
-def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -> Value:
+def _column(code: Code, register: Value, element: str, at: int, *, signed: bool) -> Value:
     """Return element `at` of a dword of 16 lanes as floats, or as 32-bit integers."""
-    if kind.width == 16:
+    width = WIDTHS[element]
+    if width == 16:
         raw = code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16")
-        return widened(code, raw) if kind.element == "f16" else flushed_single(code, from_brain(code, raw))
-    spare = 32 - kind.width
-    top = code.op("shl", register, code.const(spare - kind.width * at, register.type))
-    return code.op("ashr" if signed else "lshr", top, code.const(spare, register.type))
+        return widened(code, raw) if element == "f16" else flushed_single(code, from_brain(code, raw))
+    spare = 32 - width
+    top = code.op("shl", register, code.const(spare - width * at, register.type))
+    low = code.op("ashr" if signed else "lshr", top, code.const(spare, register.type))
+    return widened_octet(code, low, element) if element in EIGHT_BITS else low
 
 
 def _opened(code: Code, row: Value, kind: Kind, *, high: bool) -> Value:
@@ -71,7 +101,7 @@ def _opened(code: Code, row: Value, kind: Kind, *, high: bool) -> Value:
         return row
     if kind.result == "f32":
         return code.cast("bitcast", row, "float")
-    return _column(code, row, Kind(16, kind.result, "f32"), int(high), signed=False)
+    return _column(code, row, kind.result, int(high), signed=False)
 
 
 def _closed(code: Code, total: Value, kind: Kind) -> Value:
@@ -99,7 +129,7 @@ def _flushes(kind: Kind, k: int, denormals: int) -> tuple[bool, bool]:
     if kind.result != "f32":
         return False, False
     before, after = not denormals & 1, not denormals & 2
-    if kind.element == "f16":
+    if kind.is_exact:
         return before and k == 0, after and k == 0 and not before
     return before and (k == 0 or not after), after
 
@@ -111,7 +141,7 @@ def _add_pair(
     before, after = _flushes(kind, k, denormals)
     low = _rounded(code, code.op("fmul", *factors[0]), kind)
     # Both products are exact, so only their sum is rounded.
-    if kind.element == "f16" and kind.result == "f32" and HOST_FUSES:
+    if kind.is_exact and kind.result == "f32" and HOST_FUSES:
         pair = code.intrinsic("fma", *factors[1], low)
     else:
         pair = _rounded(code, code.op("fadd", low, _rounded(code, code.op("fmul", *factors[1]), kind)), kind)
@@ -127,7 +157,7 @@ def _rows_of(code: Code, columns: list[Value]) -> Callable[[int, int], Value]:
     Return the function that reads an element by column and row.
     """
     shape = columns[0].type
-    table = code.emit(f"alloca [{N} x {shape}], align 64", "ptr")
+    table = code.emit(f"alloca [{len(columns)} x {shape}], align 64", "ptr")
     # Otherwise LLVM would turn this into shuffles.
     table = code.emit(f'call ptr asm "", "=r,0"(ptr {table.text})', "ptr")
     for k, column in enumerate(columns):
@@ -149,41 +179,115 @@ class Variant(NamedTuple):
     high: bool
     clamp: bool
     denormals: int
+    # The matrices are spread over groups of lanes, as on RDNA4.
+    is_spread: bool = False
+    # which set of indices of a sparse product
+    index_set: int = 0
 
     @property
     def name(self) -> str:
         """The function's name."""
-        flags = "".join(str(int(one)) for one in (*self.signed, self.high, self.clamp, self.denormals))
-        return f"{self.mnemonic}.{self.lanes}.{flags}"
+        flags = "".join(str(int(one)) for one in (*self.signed, self.high, self.clamp, self.denormals, self.is_spread))
+        return f"{self.mnemonic}.{self.lanes}.{flags}.{self.index_set}"
+
+    @property
+    def kind(self) -> Kind:
+        """The opcode."""
+        return KINDS[self.mnemonic]
+
+    @property
+    def groups(self) -> int:
+        """How many groups of 16 lanes there are."""
+        return self.lanes // N
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a register of C and D holds two elements."""
+        return self.is_spread and self.kind.result in ("f16", "bf16")
+
+    @property
+    def outputs(self) -> int:
+        """How many registers C and D have."""
+        return N * N // self.lanes // (2 if self.is_packed else 1)
+
+    def holders(self, source: int) -> tuple[int, ...]:
+        """Return the groups of lanes that hold A (0) or B (1), in the order along K."""
+        if not self.is_spread:
+            return (0,)
+        return ORDER[2 if self.mnemonic in _SHORT[source] else self.groups]
+
+    def inputs(self, source: int) -> int:
+        """Return how many registers A (0) or B (1) has."""
+        kept = self.kind.length // (2 if self.kind.is_sparse and not source else 1)
+        return kept * WIDTHS[self.kind.elements[source]] // 32 // len(self.holders(source))
+
+    def places(self) -> list[tuple[int, int, bool]]:
+        """Return where the rows of C and D are: group of lanes, register, whether in its high half."""
+        if not self.is_spread:
+            return [(row % self.groups, row // self.groups, self.high) for row in range(N)]
+        rows, order, packed = N // self.groups, ORDER[self.groups], 1 + self.is_packed
+        return [(order[row // rows], row % rows // packed, bool(row % rows % packed)) for row in range(N)]
+
+
+def _along_k(code: Code, registers: list[Value], variant: Variant, source: int) -> list[Value]:
+    """Return A (0) or B (1) as columns along K: floats, or 32-bit integers, of 16 lanes."""
+    element, signed = variant.kind.elements[source], variant.signed[source]
+    dwords = [
+        code.shuffle(one, None, range(N * group, N * group + N))
+        for group in variant.holders(source)
+        for one in registers
+    ]
+    return [_column(code, one, element, at, signed=signed) for one in dwords for at in range(32 // WIDTHS[element])]
+
+
+def _expanded(code: Code, kept: list[Value], index: Value, variant: Variant) -> list[Value]:
+    """Return the whole matrix A; elements between the kept ones are zero."""
+    groups = variant.holders(0)
+    held = len(kept) // len(groups)
+    places = []
+    for group in groups:
+        bits = code.shuffle(index, None, range(N * group, N * group + N))
+        for at in range(held):
+            moved = code.op("lshr", bits, code.const(2 * (at + held * variant.index_set), bits.type))
+            places.append(code.op("and", moved, code.const(3, bits.type)))
+    found = []
+    nothing = code.const(0, kept[0].type) if variant.kind.result == "i32" else code.real(0.0, kept[0].type)
+    for first in range(0, len(kept), 2):
+        for place in range(4):
+            value = nothing
+            for at in (first, first + 1):
+                here = code.icmp("eq", places[at], code.const(place, places[at].type))
+                value = code.select(here, kept[at], value)
+            found.append(value)
+    return found
 
 
 @cache
 def _function(variant: Variant) -> Mapping[str, str]:
     """Return the helper and its declarations, by name.
 
-    It takes dword vectors of A, B and C and returns those of D, in the order of registers.
+    It takes dword vectors of A, B and C, and the index of a sparse product, and returns those of D, in the order of
+    registers.
     """
-    kind, lanes, code = KINDS[variant.mnemonic], variant.lanes, Code()
-    inputs, outputs = N * kind.width // 32, N * N // lanes
+    kind, lanes, code = variant.kind, variant.lanes, Code()
     row = f"<{lanes} x i32>"
-    names = [
-        Value(f"%{letter}{i}", row)
-        for letter, count in (("a", inputs), ("b", inputs), ("c", outputs))
-        for i in range(count)
-    ]
-    a, b = ([code.shuffle(one, None, range(N)) for one in names[first : first + inputs]] for first in (0, inputs))
-    rows = [code.shuffle(one, None, range(N * i, N * i + N)) for one in names[2 * inputs :] for i in range(lanes // N)]
+    a, b, c = (
+        [Value(f"%{letter}{i}", row) for i in range(count)]
+        for letter, count in (("a", variant.inputs(0)), ("b", variant.inputs(1)), ("c", variant.outputs))
+    )
     floats = kind.result != "i32"
-    totals = [_opened(code, one, kind, high=variant.high) for one in rows]
+    totals = [
+        _opened(code, code.shuffle(c[register], None, range(N * group, N * group + N)), kind, high=high)
+        for group, register, high in variant.places()
+    ]
     if not floats and variant.clamp:
         starts, totals = totals, [code.const(0, one.type) for one in totals]
-    per_dword = 32 // kind.width
-    left, right = (
-        [_column(code, one[k // per_dword], kind, k % per_dword, signed=sign) for k in range(N)]
-        for one, sign in zip((a, b), variant.signed, strict=True)
-    )
+    left, right = _along_k(code, a, variant, 0), _along_k(code, b, variant, 1)
+    index = Value("%index", row)
+    if kind.is_sparse:
+        left = _expanded(code, left, index, variant)
     element = _rows_of(code, left)
-    for k in range(0, N, 2):
+    for k in range(0, kind.length, 2):
         for i in range(N):
             factors = [(right[at], element(at, i)) for at in (k, k + 1)]
             if floats:
@@ -193,29 +297,42 @@ def _function(variant: Variant) -> Mapping[str, str]:
                 totals[i] = code.op("add", totals[i], code.op("mul", *pair))
     if not floats and variant.clamp:
         totals = [code.intrinsic("sadd.sat", one, start) for one, start in zip(totals, starts, strict=True)]
-    closed = [_closed(code, one, kind) for one in totals]
-    group = lanes // N
-    result = f"{{ {', '.join([row] * outputs)} }}"
+    result = f"{{ {', '.join([row] * variant.outputs)} }}"
     whole = "poison"
-    for i in range(outputs):
-        parts = closed[group * i : group * (i + 1)]
+    for i, parts in enumerate(_registers_of(code, [_closed(code, one, kind) for one in totals], variant)):
         while len(parts) > 1:
             width = 2 * parts[0].lanes
             parts = [code.shuffle(parts[j], parts[j + 1], range(width)) for j in range(0, len(parts), 2)]
         whole = code.emit(f"insertvalue {result} {whole}, {row} {parts[0].text}, {i}", result).text
     code.line(f"ret {result} {whole}")
+    names = [*a, *b, *c, *[index] * kind.is_sparse]
     head = f"define internal {result} @{variant.name}({', '.join(f'{row} {one.text}' for one in names)})"
     attributes = 'nounwind noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
     code.define(variant.name, "\n".join([f"{head} {attributes} {{", *code.lines, "}"]))
     return code.declarations
 
 
-def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -> Value:
+def _registers_of(code: Code, rows: list[Value], variant: Variant) -> list[list[Value]]:
+    """Return by register of D the rows of dwords in its groups of lanes."""
+    found: list[list[Value]] = [[rows[0]] * variant.groups for _ in range(variant.outputs)]
+    for row, (group, register, high) in zip(rows, variant.places(), strict=True):
+        if variant.is_packed and high:
+            above = code.op("shl", row, code.const(16, row.type))
+            found[register][group] = code.op("or", found[register][group], above)
+        else:
+            found[register][group] = row
+    return found
+
+
+def undefined_elements(wave: Wave, ins: Instruction, a: Value, b: Value, place: int) -> Value:
     """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B.
 
-    They are whole rows and columns. The copies in the upper lanes of A and B count too.
+    They are whole rows and columns; a register with two elements is undefined if both are. The copies in the upper
+    lanes of RDNA3's A and B count too.
     """
-    groups, type_ = lanes // N, a.type
+    code, type_ = wave.code, a.type
+    variant = _variant(wave, ins)
+    groups = variant.groups
     folded = []
     for mask in (a, b):
         every = mask
@@ -225,7 +342,10 @@ def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -
     rows, columns = folded
     found = code.const(0, type_)
     for group in range(groups):
-        bit = code.op("and", code.op("lshr", rows, code.const(groups * place + group, type_)), code.const(1, type_))
+        bit = code.const(1, type_)
+        for number, (holder, register, _) in enumerate(variant.places()):
+            if (holder, register) == (group, place):
+                bit = code.op("and", bit, code.op("lshr", rows, code.const(number, type_)))
         row = code.op("mul", bit, code.const((1 << N) - 1, type_))
         here = code.op("shl", code.op("or", row, columns), code.const(N * group, type_))
         found = code.op("or", found, here)
@@ -259,27 +379,37 @@ def _matrix_c(wave: Wave, operand: Operand, kind: Kind, count: int) -> list[Valu
     return values
 
 
-@rule(*KINDS)
-def _wmma(wave: Wave, ins: Instruction) -> None:
-    code, kind, (a, b, c) = wave.code, KINDS[ins.mnemonic], ins.uses
-    inputs, outputs = N * kind.width // 32, N * N // wave.lanes
+def _variant(wave: Wave, ins: Instruction) -> Variant:
+    kind, is_spread = KINDS[ins.mnemonic], ins.generation is not RDNA3
+    a, b, c = (next(one for one in ins.uses if one.field == name) for name in ("src0", "src1", "src2"))
     is_integer = kind.result == "i32"
-    is_narrow = kind.result in ("f16", "bf16")
     signed = (a.neg_halves[0], b.neg_halves[0]) if is_integer else (False, False)
-    high = is_narrow and c.sel[0]
+    high = kind.result in ("f16", "bf16") and not is_spread and c.sel[0]
     denormals = wave.mode.denorm_f32 if kind.result == "f32" else 3
-    variant = Variant(ins.mnemonic, wave.lanes, signed, high, ins.clamp and is_integer, denormals)
+    index_set = ins.fields["opsel"] if kind.is_sparse else 0
+    return Variant(ins.mnemonic, wave.lanes, signed, high, ins.clamp and is_integer, denormals, is_spread, index_set)
+
+
+@rule(*KINDS)
+def _product(wave: Wave, ins: Instruction) -> None:
+    code, variant = wave.code, _variant(wave, ins)
+    kind, outputs = variant.kind, variant.outputs
     for name, text in _function(variant).items():
         code.define(name, text)
-    values = _registers(wave, a, inputs, negated=not is_integer) + _registers(wave, b, inputs, negated=not is_integer)
-    values += _matrix_c(wave, c, kind, outputs)
+    fields = {one.field: one for one in ins.uses}
+    negated = kind.elements[0] in ("f16", "bf16")
+    values = _registers(wave, fields["src0"], variant.inputs(0), negated=negated)
+    values += _registers(wave, fields["src1"], variant.inputs(1), negated=negated)
+    values += _matrix_c(wave, fields["vdst" if kind.is_sparse else "src2"], kind, outputs)
+    if kind.is_sparse:
+        values.append(wave.vgpr(fields["src2"].index))
     result = f"{{ {', '.join([wave.row] * outputs)} }}"
     whole = code.call(variant.name, result, *values)
-    target = ins.defs[0].index
+    target, high = ins.defs[0].index, variant.high
     for i in range(outputs):
         value = code.emit(f"extractvalue {result} {whole.text}, {i}", wave.row)
-        # The other half of each dword is kept.
-        if is_narrow:
+        # The other half of each dword is kept on RDNA3.
+        if kind.result in ("f16", "bf16") and not variant.is_spread:
             kept = code.op("and", wave.vgpr(target + i), wave.const(0xFFFF if high else 0xFFFF_0000, "i32"))
             moved = code.op("shl", value, wave.const(16, "i32")) if high else value
             value = code.op("or", kept, moved)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.host.emitter import Value
+from ringup.silicon.shader.rdna.rules.floats import ORDER
 from ringup.silicon.shader.rdna.rules.integers import SATURATING, SIMPLE, low_bits
 from ringup.silicon.shader.rdna.writer.arithmetic import (
     Float,
@@ -112,8 +113,8 @@ def _half_order(function: Combine) -> Rule:
 rule("v_pk_add_f16")(_half_arithmetic(lambda f, a, b: f.op("fadd", a, b)))
 rule("v_pk_mul_f16")(_half_arithmetic(lambda f, a, b: f.op("fmul", a, b)))
 rule("v_pk_fma_f16", "v_pk_fmac_f16")(_half_arithmetic(lambda f, a, b, c: f.fma(a, b, c)))
-rule("v_pk_min_f16")(_half_order(Float.minimum))
-rule("v_pk_max_f16")(_half_order(Float.maximum))
+for _name in ("min", "max", "min_num", "max_num", "minimum", "maximum"):
+    rule(f"v_pk_{_name}_f16")(_half_order(ORDER[_name]))
 
 
 # dot products of floats -----------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ PLAIN: dict[str, Compute] = {
     "s_bfm_b32": lambda code, a, b: _mask(code, a, b, "i32"), "s_bfm_b64": lambda code, a, b: _mask(code, a, b, "i64"),
     "s_mul_i32": _is("mul"), "s_mulk_i32": _is("mul"), "s_mul_hi_u32": _high("zext"), "s_mul_hi_i32": _high("sext"),
     "s_pack_ll_b32_b16": _pack(0, 0), "s_pack_lh_b32_b16": _pack(0, 1), "s_pack_hh_b32_b16": _pack(1, 1),
-    "s_pack_hl_b32_b16": _pack(1, 0),
+    "s_pack_hl_b32_b16": _pack(1, 0), "s_mul_u64": _is("mul"), "s_add_nc_u64": _is("add"), "s_sub_nc_u64": _is("sub"),
 }  # fmt: skip
 
 

@@ -22,47 +22,50 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
     from ringup.silicon.shader.rdna.writer.wave import Wave
 
-DWORDS = {"b32": 1, "b64": 2, "b128": 4, "b256": 8, "b512": 16}
+DWORDS = {"b32": 1, "b64": 2, "b96": 3, "b128": 4, "b256": 8, "b512": 16}
+# Bits of loads that fill a dword, and whether they extend the sign.
+SMALL = {"u8": (8, False), "i8": (8, True), "u16": (16, False), "i16": (16, True)}
 
 
 @cache
-def _fetch(count: int) -> Helper:
-    """Return `(context, site, gpu_va) -> answer with dwords`; each dword may be in its own region."""
+def _fetch(count: int, bits: int = 32) -> Helper:
+    """Return `(context, site, gpu_va) -> answer with dwords`, or smaller units; each may be in its own region."""
+    kind, size_bytes = f"i{bits}", bits // 8
     gpu_va = Value("%gpu_va", "i64")
 
     def body(code: Code) -> None:
         found: list[Value] = []
         for at in range(count):
-            place = code.op("add", gpu_va, code.const(4 * at, "i64"))
+            place = code.op("add", gpu_va, code.const(size_bytes * at, "i64"))
             host, left = reached(code, place, write=False)
             lost, good = code.fresh("lost"), code.fresh("good")
-            code.branch(code.icmp("ult", left, code.const(4, "i64")), lost, good, likely=False)
+            code.branch(code.icmp("ult", left, code.const(size_bytes, "i64")), lost, good, likely=False)
             code.block(lost)
-            give(code, MEMORY, place, [code.const(0, "i32")] * count)
+            give(code, MEMORY, place, [code.const(0, kind)] * count)
             code.block(good)
-            found.append(code.load(code.cast("inttoptr", host, "ptr"), "i32", 1))
+            found.append(code.load(code.cast("inttoptr", host, "ptr"), kind, 1))
         give(code, DONE, None, found)
 
-    return helper(f"fetch_{count}", (CONTEXT, SITE, gpu_va), body)
+    return helper(f"fetch_{count}" + f"_{kind}" * (bits != 32), (CONTEXT, SITE, gpu_va), body)
 
 
-def _fetched(wave: Wave, gpu_va: Value, count: int) -> list[Value]:
-    """Load dwords from an address that is a multiple of 4."""
-    code, site = wave.code, wave.site()
+def _fetched(wave: Wave, gpu_va: Value, count: int, bits: int = 32) -> list[Value]:
+    """Load dwords, or smaller units, from an address that is a multiple of their size."""
+    code, site, kind, size_bytes = wave.code, wave.site(), f"i{bits}", bits // 8
     if wave.counting:
-        count_scalar(wave, gpu_va, 4 * count)
+        count_scalar(wave, gpu_va, size_bytes * count)
     region = Region.read(code, site)
 
     def quick() -> list[Value]:
         place = pointer(wave, code.op("add", gpu_va, region.delta))
-        return [code.load(code.gep(place, 4 * at), "i32", 1) for at in range(count)]
+        return [code.load(code.gep(place, size_bytes * at), kind, 1) for at in range(count)]
 
     def slow() -> list[Value]:
-        answer = take(code, _fetch(count).include(code), ["i32"] * count, CONTEXT, site, gpu_va)
+        answer = take(code, _fetch(count, bits).include(code), [kind] * count, CONTEXT, site, gpu_va)
         wave.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), "memory", answer.detail)
         return answer.rows
 
-    return either(wave, region.holds(code, gpu_va, 4 * count), quick, slow)
+    return either(wave, region.holds(code, gpu_va, size_bytes * count), quick, slow)
 
 
 def _put(wave: Wave, ins: Instruction, dwords: list[Value]) -> None:
@@ -71,7 +74,11 @@ def _put(wave: Wave, ins: Instruction, dwords: list[Value]) -> None:
         wave.set_sgpr(first + at, dword)
 
 
-def _load(wave: Wave, ins: Instruction, count: int) -> None:
+def _extended(wave: Wave, units: list[Value], *, signed: bool) -> list[Value]:
+    return [wave.code.resize(one, "i32", signed=signed) for one in units]
+
+
+def _load(wave: Wave, ins: Instruction, count: int, bits: int = 32, *, signed: bool = False) -> None:
     code, register = wave.code, operand(ins, "soffset")
     if wave.strict and ins.offset < 0 and register.index != NULL:
         # the sum of both offsets may not be negative
@@ -80,22 +87,24 @@ def _load(wave: Wave, ins: Instruction, count: int) -> None:
     base = wave.scalar(operand(ins, "sbase"), "i64")
     offset = code.resize(wave.scalar(register, "i32"), "i64")
     gpu_va = code.op("add", code.op("add", base, offset), wave.immediate(ins.offset, "i64"))
-    if wave.strict:
-        wave.fault(_misaligned(wave, gpu_va), "alignment", gpu_va)
-    _put(wave, ins, _fetched(wave, code.op("and", gpu_va, code.const(-4, "i64")), count))
+    size_bytes = bits // 8
+    if wave.strict and size_bytes > 1:
+        wave.fault(_misaligned(wave, gpu_va, size_bytes), "alignment", gpu_va)
+    units = _fetched(wave, code.op("and", gpu_va, code.const(-size_bytes, "i64")), count, bits)
+    _put(wave, ins, _extended(wave, units, signed=signed))
 
 
-def _misaligned(wave: Wave, gpu_va: Value) -> Value:
+def _misaligned(wave: Wave, gpu_va: Value, size_bytes: int) -> Value:
     code = wave.code
-    return code.icmp("ne", code.op("and", gpu_va, code.const(3, "i64")), code.const(0, "i64"))
+    return code.icmp("ne", code.op("and", gpu_va, code.const(size_bytes - 1, "i64")), code.const(0, "i64"))
 
 
-def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
+def _buffer_load(wave: Wave, ins: Instruction, count: int, bits: int = 32, *, signed: bool = False) -> None:
     """Load through a buffer resource; only base, stride and num_records are used.
 
     The interpreter executes loads beyond its bounds.
     """
-    code = wave.code
+    code, size_bytes = wave.code, bits // 8
     resource = operand(ins, "sbase").index
     low, high, records = (wave.sgpr(resource + at) for at in range(3))
     base = code.op(
@@ -109,14 +118,15 @@ def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
     offset = code.op(
         "add", code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64"), wave.immediate(ins.offset, "i64")
     )
-    last = code.op("add", offset, code.const(4 * (count - 1), "i64"))
+    last = code.op("add", offset, code.const(size_bytes * (count - 1), "i64"))
     # A negative offset is a huge unsigned one.
     beyond = code.op("or", code.icmp("uge", offset, size), code.icmp("uge", last, size))
     if wave.strict:
-        beyond = code.op("or", beyond, _misaligned(wave, code.op("or", base, offset)))
+        beyond = code.op("or", beyond, _misaligned(wave, code.op("or", base, offset), size_bytes))
     with wave.unless(beyond, ins):
-        aligned = (code.op("and", one, code.const(-4, "i64")) for one in (base, offset))
-        _put(wave, ins, _fetched(wave, code.op("add", *aligned), count))
+        aligned = (code.op("and", one, code.const(-size_bytes, "i64")) for one in (base, offset))
+        units = _fetched(wave, code.op("add", *aligned), count, bits)
+        _put(wave, ins, _extended(wave, units, signed=signed))
 
 
 def _bits(wave: Wave, word: Value, low: int, count: int) -> Value:
@@ -127,3 +137,6 @@ def _bits(wave: Wave, word: Value, low: int, count: int) -> Value:
 for _name, _count in DWORDS.items():
     rule(f"s_load_{_name}")(partial(_load, count=_count))
     rule(f"s_buffer_load_{_name}")(partial(_buffer_load, count=_count))
+for _name, (_bits_of, _signed) in SMALL.items():
+    rule(f"s_load_{_name}")(partial(_load, count=1, bits=_bits_of, signed=_signed))
+    rule(f"s_buffer_load_{_name}")(partial(_buffer_load, count=1, bits=_bits_of, signed=_signed))

@@ -124,12 +124,16 @@ class _Place:
         of_lane = code.op("udiv", self.wave.context("scratch_bytes"), code.const(self.wave.lanes, "i64"))
         spare = code.intrinsic("usub.sat", of_lane, code.const(self.size_bytes - 1, "i64"))
         spare = code.splat(spare, offset.lanes) if offset.lanes else spare
-        return code.icmp("ult", code.resize(offset, "i64"), spare)
+        return code.icmp("ult", self._wide(offset), spare)
+
+    def _wide(self, offset: Value) -> Value:
+        """Return an offset as i64. On RDNA4 it has a sign."""
+        return self.wave.code.resize(offset, "i64", signed=self.wave.generation.signed_scratch)
 
     def _swizzled(self, offset: Value) -> Value:
         """Return the gpu_va of lane 0's dword (i64 or a vector)."""
         code = self.wave.code
-        dword = code.resize(code.op("and", offset, code.const(-4, offset.type)), "i64")
+        dword = self._wide(code.op("and", offset, code.const(-4, offset.type)))
         base = self.wave.splat(self.base) if offset.lanes else self.base
         return code.op("add", base, code.op("mul", dword, code.const(self.wave.lanes, dword.type)))
 

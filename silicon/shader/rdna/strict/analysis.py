@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
 from ringup.silicon.shader.rdna.decoding.cfg import is_interrupt
-from ringup.silicon.shader.rdna.decoding.decode import remembered
+from ringup.silicon.shader.rdna.decoding.decode import MATRIX_PRODUCTS, remembered, waitcnt
+from ringup.silicon.shader.rdna.decoding.generations import LARGEST_COUNTS
 from ringup.silicon.shader.rdna.decoding.memory_effects import (
+    BLOCKS,
     HALVES,
     LOW_HALF,
     OWN_MEMORY,
@@ -27,28 +29,25 @@ from ringup.silicon.shader.rdna.decoding.memory_effects import (
     memory_effects,
     touched_halves,
 )
-from ringup.silicon.shader.rdna.strict.history import PART_SOURCES, scalar_computes
+from ringup.silicon.shader.rdna.strict.history import IN_ORDER, PART_SOURCES, scalar_computes
 from ringup.silicon.shader.rdna.strict.indirect import is_indirect, moves, reached
 from ringup.silicon.shader.rdna.writer import dpp
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.cfg import Block, Key, Step
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+    from ringup.silicon.shader.rdna.decoding.generations import Order
 
 SCALARS = (1 << FIRST_VGPR) - 1
 # Nothing of these is in flight.
 ALU_FORMATS = frozenset(
     ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "VOPDX", "VOPDY", "SOP2", "SOPC", "SOPK")
 )
-MAX_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
-# The kind among which an operation returns in order, by counter and unit. FLAT may reach both memory and LDS and keeps
-# the order of each.
-_KINDS = {"smem": "scalar", "gds": "gds"}
-_KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
 # Instructions that only pass values on: an undefined value is not an error there yet.
 PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
-     "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
+     "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane16_var_b32",
+     "v_permlanex16_var_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
 # Bitwise instructions: each bit is defined on its own, as loop masks need it. Those with `_TO_EXEC` in their names
@@ -57,14 +56,18 @@ LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not"
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
 # The high half of their last source affects only the high half of the result.
 _HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
-LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"))
+READS_INACTIVE = "ds_bpermute_fi_b32"
+LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32", READS_INACTIVE))
 _TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
 EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
-MATRIX = "v_wmma"
 # These read inactive lanes too.
-ALL_LANES = (MATRIX, "v_readlane", "v_permlane")
+ALL_LANES = (*MATRIX_PRODUCTS, "v_readlane", "v_permlane", READS_INACTIVE)
+# The vector ALU's functions of scalars.
+PSEUDO_SCALAR = "v_s_"
 
 
+# The card answers these, with a value or without.
+_ANSWERED = ("s_sendmsg", "s_get_barrier_state")
 # The entry in `Facts.flying` for stores to LDS in flight.
 LDS_STORED = FIRST_VGPR + 3 * LOW_HALF
 
@@ -80,9 +83,8 @@ class Pending(NamedTuple):
     in_order: bool
 
 
-_DIRECT = Pending("expcnt", "direct", in_order=True)
-_REPLY = Pending("lgkmcnt", "reply", in_order=True)
-_MESSAGE = Pending("lgkmcnt", "message", in_order=False)
+def _pending(order: Order) -> tuple[Pending, ...]:
+    return tuple(Pending(f"{counter}cnt", kind, kind in IN_ORDER) for counter, kind in order.items())
 
 
 class Issue(NamedTuple):
@@ -125,8 +127,8 @@ def _constant(ins: Instruction, lanes: int) -> _Constant:
     sets = {sources: sum(1 << one for one in set(sources)) for _, sources in what.moves}
     moved = tuple((1 << target, sets[sources]) for target, sources in what.moves)
     defs = effects(ins, lanes).defs
-    # v_writelane writes one lane, whatever the masks are.
-    vectors = 0 if ins.mnemonic == "v_writelane_b32" else defs & ~SCALARS
+    # v_writelane writes one lane, whatever the masks are. M0 selects the registers of a block.
+    vectors = 0 if ins.mnemonic == "v_writelane_b32" or ins.mnemonic in BLOCKS else defs & ~SCALARS
     return _Constant(
         is_indirect(ins), tuple(limits(ins).items()), issue(ins, lanes), what, moved,
         any(_reads_inactive(ins, operand) for operand in ins.uses), defs & SCALARS, vectors,
@@ -283,6 +285,8 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     name = ins.mnemonic
     if name in LANE_MOVES:
         return _exchange(ins)
+    if name == "s_alloc_vgpr":
+        return Reads(0, 0, ())
     memory = memory_effects(ins)
     if memory is not None:
         return _memory(ins, memory, lanes)
@@ -296,7 +300,7 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         return _computed(ins, lanes)
     if name in _BITWISE:
         return _bitwise(ins, lanes)
-    if name.startswith(MATRIX):
+    if name.startswith(MATRIX_PRODUCTS):
         return _matrix(ins, lanes)
     if name in PASSES:
         return _passing(ins, implicit, lanes)
@@ -333,7 +337,9 @@ def _memory(ins: Instruction, memory: MemoryEffects, lanes: int) -> Reads:
         kept |= registers(operand, lanes) if operand.direction == "both" else 0
     if not is_store(ins):
         return Reads((wanted | data) & ~kept, 0, ())
-    return Reads(wanted & ~kept, 0, (), 0 if ins.format in OWN_MEMORY else data)
+    # A block may hold registers that the program does not use.
+    is_own = ins.format in OWN_MEMORY or ins.mnemonic in BLOCKS
+    return Reads(wanted & ~kept, 0, (), 0 if is_own else data)
 
 
 def is_store(ins: Instruction) -> bool:
@@ -379,15 +385,38 @@ def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
     if operand.kind != "vgpr":
         return False
     by_dpp = ins.dpp is not None and ins.dpp.fetch_inactive and operand.field == "src0"
-    return by_dpp or ins.mnemonic.startswith(ALL_LANES)
+    # The address of an exchange names a lane, in active lanes only.
+    return by_dpp or (ins.mnemonic.startswith(ALL_LANES) and operand.field != "addr")
 
 
 def _matrix(ins: Instruction, lanes: int) -> Reads:
-    """Classify a matrix product: a row of A and a column of B affect their row and column of D, an element of C its
-    own.
+    """Classify a matrix product: a row of A (and of a sparse product's index) and a column of B affect their row and
+    column of D, an element of C its own.
     """
-    a, b, c = (registers(one, lanes) for one in ins.uses)
-    sources, added = tuple(numbers(a | b)), tuple(numbers(c))
+    operands = matrix_operands(ins)
+    sources = 0
+    for one in (*operands.rows, operands.columns):
+        sources |= registers(one, lanes)
+    return _matrix_moves(ins, tuple(numbers(sources)), tuple(numbers(registers(operands.added, lanes))), lanes)
+
+
+class MatrixOperands(NamedTuple):
+    """The sources of a matrix product: A with its index if it is sparse, B, and C."""
+
+    rows: tuple[Operand, ...]
+    columns: Operand
+    added: Operand
+
+
+def matrix_operands(ins: Instruction) -> MatrixOperands:
+    """Return the sources of a matrix product. A sparse one adds to D, and src2 is its index."""
+    by_field = {one.field: one for one in ins.uses}
+    if ins.mnemonic.startswith("v_swmmac"):
+        return MatrixOperands((by_field["src0"], by_field["src2"]), by_field["src1"], by_field["vdst"])
+    return MatrixOperands((by_field["src0"],), by_field["src1"], by_field["src2"])
+
+
+def _matrix_moves(ins: Instruction, sources: tuple[int, ...], added: tuple[int, ...], lanes: int) -> Reads:
     moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
     return Reads(0, 0, moves)
 
@@ -462,44 +491,43 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
     if ins.format in ALU_FORMATS:
         return None
     fills = 0
-    if ins.mnemonic.startswith("s_sendmsg") or ins.format == "LDSDIR":
+    orders = ins.generation.orders
+    if ins.mnemonic.startswith(_ANSWERED) or ins.format == "LDSDIR":
         for operand in ins.defs:
             fills |= registers(operand, lanes)
-        return Issue(
-            fills, (_DIRECT if ins.format == "LDSDIR" else _REPLY if fills else _MESSAGE,), 2 if fills & SCALARS else 1
-        )
+        order = orders.direct if ins.format == "LDSDIR" else orders.reply if fills else orders.message
+        return Issue(fills, _pending(order), 2 if fills & SCALARS and ins.mnemonic.startswith("s_sendmsg") else 1)
     memory = memory_effects(ins)
-    if memory is None or not memory.counters:
+    if memory is None or not memory.order:
         return None
     half = loaded_half(ins)
     for one in memory.fills:
         fills |= 1 << one + half
     if changes_lds(ins):
         fills |= 1 << LDS_STORED
-    waits = tuple(
-        Pending(one, _KINDS.get(memory.unit, _KINDS_OF_COUNTER[one]), in_order=memory.in_order)
-        for one in memory.counters
-    )
-    return Issue(fills, waits, memory.increment)
+    return Issue(fills, _pending(memory.order), memory.increment)
 
 
 def limits(ins: Instruction) -> dict[str, int]:
     """Return, for a wait instruction, the largest number of operations left by counter.
 
-    Source: RDNA3 ISA reference, "S_WAITCNT".
+    Source: RDNA3 ISA reference, "S_WAITCNT"; RDNA4 ISA reference, "S_WAIT_LOADCNT" and the like.
     """
     name = ins.mnemonic
     if not name.startswith("s_"):
         return {}
-    if name == "s_waitcnt":
-        word = ins.fields["simm16"]
-        found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
-        return {counter: limit for counter, limit in found.items() if limit < MAX_COUNTED[counter]}
     if name == "s_wait_idle" or name in ("s_trap",):
-        return {"vmcnt": 0, "lgkmcnt": 0, "vscnt": 0, "expcnt": 0}
-    if name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
-        return {name.removeprefix("s_waitcnt_"): ins.fields["simm16"] & 0x3F}
-    return {}
+        return {f"{counter}cnt": 0 for counter in ins.generation.counters}
+    found = {}
+    if name == "s_waitcnt":
+        found["vmcnt"], found["expcnt"], found["lgkmcnt"] = waitcnt(ins.fields["simm16"])
+    elif name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
+        found[name.removeprefix("s_waitcnt_")] = ins.fields["simm16"] & 0x3F
+    elif name.startswith("s_wait_") and name.endswith("cnt"):
+        # The second of two counters has the low byte.
+        names, limit = name.removeprefix("s_wait_").split("_"), ins.fields["simm16"]
+        found = dict(zip(names, (limit,) if len(names) == 1 else (limit >> 8, limit & 0xFF), strict=True))
+    return {counter: limit for counter, limit in found.items() if limit < LARGEST_COUNTS[counter]}
 
 
 def _touched(step: Step, facts: Facts, lanes: int) -> int:
@@ -508,7 +536,7 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     """
     if not facts.flying:
         return 0
-    if step.what == "barrier":
+    if step.what in ("barrier", "signal"):
         return 1 << LDS_STORED if LDS_STORED in facts.flying else 0
     found = 0
     touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
@@ -545,7 +573,7 @@ def split(one: int) -> tuple[int, int]:
 
 def computes(name: str) -> bool:
     """Return whether each lane of an instruction computes its own result."""
-    return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX)
+    return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX_PRODUCTS)
 
 
 def lds_data(ins: Instruction) -> tuple[int, ...]:
@@ -636,7 +664,7 @@ def _advance_flight(facts: Facts, fixed: _Constant) -> None:
         for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
             why[pending] += new.cost
             # Hardware waits by itself when a counter is full.
-            if why[pending] > MAX_COUNTED[pending.counter]:
+            if why[pending] > LARGEST_COUNTS[pending.counter]:
                 del why[pending]
         if not why:
             del facts.flying[one]

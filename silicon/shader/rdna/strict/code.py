@@ -1,8 +1,6 @@
 """Generate strict-mode checks for the registers that analysis could not clear: written lanes, loads in flight.
 
-Tracked registers have shadows in three banks. Bank `m` holds the written lanes of a VGPR. Bank `d` holds the defined
-bits of a scalar. Bank `h` holds how many operations of a kind were issued since the load of a register, that load
-included (0: not in flight). The shadows are saved with the wave's state, after its VGPRs.
+Tracked registers have shadows, see `shadows.py`. They are saved with the wave's state, after its VGPRs.
 """
 
 from __future__ import annotations
@@ -14,7 +12,9 @@ from ringup.silicon.shader.common.launch import STATUS_IN_GROUP
 from ringup.silicon.shader.host.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.host.emitter import Value
 from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
-from ringup.silicon.shader.rdna.decoding.memory_effects import memory_effects
+from ringup.silicon.shader.rdna.decoding.decode import MATRIX_PRODUCTS
+from ringup.silicon.shader.rdna.decoding.generations import LARGEST_COUNTS, RDNA3
+from ringup.silicon.shader.rdna.decoding.memory_effects import BLOCKS, memory_effects
 from ringup.silicon.shader.rdna.rules.global_memory import own_lanes
 from ringup.silicon.shader.rdna.rules.lds import exchanged
 from ringup.silicon.shader.rdna.rules.matrix import undefined_elements
@@ -22,10 +22,8 @@ from ringup.silicon.shader.rdna.strict.analysis import (
     EXEC_WORDS,
     LANE_MOVES,
     LDS_STORED,
-    LOGIC,
-    MATRIX,
-    MAX_COUNTED,
-    PASSES,
+    PSEUDO_SCALAR,
+    READS_INACTIVE,
     Findings,
     Issue,
     Pending,
@@ -34,18 +32,18 @@ from ringup.silicon.shader.rdna.strict.analysis import (
     lds_data,
     lds_fills,
     limits,
+    matrix_operands,
     reads,
     split,
 )
 from ringup.silicon.shader.rdna.strict.history import (
     PART_SOURCES,
-    SHIFTS,
-    UPWARDS,
     WIDE_SHIFTS,
     gathered_sources,
     scalar_computes,
 )
 from ringup.silicon.shader.rdna.strict.indirect import is_indirect, moves, sides
+from ringup.silicon.shader.rdna.strict.shadows import Shadows, logic_of, shadow_of
 from ringup.silicon.shader.rdna.writer import dpp
 
 if TYPE_CHECKING:
@@ -70,11 +68,11 @@ def shadow_slots(vgpr_count: int) -> int:
     return vgpr_count + 160
 
 
-class Guard:
+class Guard(Shadows):
     """Generates the checks of one program."""
 
     def __init__(self, wave: Wave, program: Program, findings: Findings) -> None:
-        self.wave, self.code, self.findings = wave, wave.code, findings
+        super().__init__(wave, findings)
         self.flights: dict[int, dict[Pending, Register]] = {one: {} for one in numbers(findings.flying)}
         for block in program.blocks.values():
             for step in block.code:
@@ -87,7 +85,7 @@ class Guard:
             for pending in why:
                 why[pending] = ("h", count)
                 count += 1
-        self.shadows: list[Register] = [_shadow(one) for one in numbers(findings.shadowed)]
+        self.shadows: list[Register] = [shadow_of(one) for one in numbers(findings.shadowed)]
         self.shadows += [one for why in self.flights.values() for one in why.values()]
         rows = state.RESERVED_WORDS + wave.vgpr_count * wave.lanes
         limit = shadow_slots(wave.vgpr_count)
@@ -98,19 +96,19 @@ class Guard:
     def start(self, written: int) -> None:
         """Set the shadows at a program's entry: `written` registers are written in all lanes, nothing is in flight."""
         for one in numbers(self.findings.shadowed):
-            register = _shadow(one)
-            self._set(register, self._all(register) if written >> one & 1 else self._none(register))
+            register = shadow_of(one)
+            self.set(register, self.all(register) if written >> one & 1 else self.none(register))
         for why in self.flights.values():
             for register in why.values():
-                self._set(register, self._none(register))
+                self.set(register, self.none(register))
 
     def restore(self) -> None:
         """Read the shadows from the wave's state."""
         for register in self.shadows:
             if register not in self.wave.shadow_words:
-                self._set(register, self._none(register) if register[0] == "h" else self._all(register))
+                self.set(register, self.none(register) if register[0] == "h" else self.all(register))
             elif not self.wave.in_state:
-                self._set(register, self.wave.restore_register(register))
+                self.set(register, self.wave.restore_register(register))
 
     def save(self) -> None:
         """Write the shadows to the wave's state."""
@@ -123,10 +121,10 @@ class Guard:
     def before(self, key: Key, index: int, step: Step) -> None:
         """Check the registers that an instruction accesses."""
         code = self.code
-        self.wave.written_rows = [self._get(_shadow(one)) if self._follows(one) else None for one in lds_data(step.ins)]
+        self.wave.written_rows = [self.get(shadow_of(one)) if self.follows(one) else None for one in lds_data(step.ins)]
         moved = sides(step.ins) if is_indirect(step.ins) else ()
         for one in numbers(self.findings.unwaited[key][index]):
-            self._check_flight(one, moved)
+            self._check_flight(one, moved, step.ins)
         unproven = self.findings.unproven[key][index]
         everywhere = self._decides_everywhere(step.ins) if unproven else 0
         stored = reads(step.ins, self.wave.lanes).stored & unproven
@@ -178,12 +176,12 @@ class Guard:
         first = (stored & -stored).bit_length() - 1
         self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", self._detail(first, bits))
 
-    def _check_flight(self, one: int, moved: tuple[Side, ...]) -> None:
-        """Check that a register is not in flight; for a move by M0 only if it selects the register."""
+    def _check_flight(self, one: int, moved: tuple[Side, ...], ins: Instruction) -> None:
+        """Check that a register is not in flight; for a move by M0, or a block, only if M0 selects the register."""
         code = self.code
         total = code.const(0, "i64")
         for pending, register in self.flights[one].items():
-            busy = code.icmp("ne", self._get(register), code.const(0, "i32"))
+            busy = code.icmp("ne", self.get(register), code.const(0, "i32"))
             bit = code.op(
                 "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
             )
@@ -197,6 +195,8 @@ class Guard:
         broken = code.icmp("ne", total, code.const(0, "i64"))
         if moved and one != state.M0:
             broken = code.op("and", broken, self._picked(one, moved))
+        if ins.mnemonic in BLOCKS:
+            broken = code.op("and", broken, self._in_block(ins, one))
         self.wave.fault(broken, "hazard", detail)
 
     def _picked(self, one: int, moved: tuple[Side, ...]) -> Value:
@@ -226,16 +226,16 @@ class Guard:
         code = self.code
         changed: dict[Register, Value] = {}
         for target, source in moves(ins):
-            kind = _shadow(target.first)
+            kind = shadow_of(target.first)
             words = []
             for word in range(max(target.operand.size_bits // 32, 1)):
-                new = self._all(kind) if source is None else self._picked_shadow(source, word, kind)
+                new = self.all(kind) if source is None else self._picked_shadow(source, word, kind)
                 if ins.dpp is not None:
                     new = code.invert(self._through_dpp(code.invert(new), ins.dpp))
                 words.append(new)
             for one in numbers(target.reached(self.wave.lanes) & self.findings.shadowed):
-                register = _shadow(one)
-                value = changed.get(register, self._get(register))
+                register = shadow_of(one)
+                value = changed.get(register, self.get(register))
                 for word, new in enumerate(words):
                     after = self._merged(register, new, ins) if one >= FIRST_VGPR else new
                     value = code.select(self._is_word(one, target, word), after, value)
@@ -244,17 +244,17 @@ class Guard:
 
     def _picked_shadow(self, source: Side, word: int, kind: Register) -> Value:
         """Return the shadow of the source that M0 selects."""
-        found = self._all(kind)
+        found = self.all(kind)
         for one in numbers(source.reached(self.wave.lanes) & self.findings.shadowed):
-            found = self.code.select(self._is_word(one, source, word), self._source(one, kind), found)
+            found = self.code.select(self._is_word(one, source, word), self.source(one, kind), found)
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
         """Return the undefined lanes of a VGPR that decide something; with DPP the lanes that read such lanes."""
-        missing = self.code.invert(self._get(_shadow(one)))
-        if ins.mnemonic.startswith(MATRIX):
-            place = one - FIRST_VGPR - ins.uses[2].index
-            elements = undefined_elements(self.code, *self._matrix_sources(ins), self.wave.lanes, place)
+        missing = self.code.invert(self.get(shadow_of(one)))
+        if ins.mnemonic.startswith(MATRIX_PRODUCTS):
+            place = one - FIRST_VGPR - matrix_operands(ins).added.index
+            elements = undefined_elements(self.wave, ins, *self._matrix_sources(ins), place)
             return self.code.op("and", missing, self.code.invert(elements))
         if ins.dpp is None:
             return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
@@ -295,55 +295,14 @@ class Guard:
         for operand in ins.uses:
             at = one - operand.index
             if operand.kind == "sgpr" and 0 <= at < wave.lanes // 32:
-                logic = _logic(ins)
+                logic = logic_of(ins)
                 if logic:
-                    return code.invert(self._known_bits(logic, ins, at)[0]), True
+                    return code.invert(self.known_bits(logic, ins, at)[0]), True
                 if scalar_computes(ins) and any(target.index in EXEC_WORDS for target in ins.defs):
-                    return code.invert(self._moved_scalar(ins.defs[0].index + at, (), ins)), True
+                    return code.invert(self.moved_scalar(ins.defs[0].index + at, (), ins)), True
                 if operand.type == "mask":
-                    return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at)), False
-        return code.invert(self._get(_shadow(one))), False
-
-    def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
-        """Return the known bits of a word of a bitwise result, and the word.
-
-        A bit known to be 0 settles an `and`, one known to be 1 an `or`.
-        """
-        code = self.code
-        operands = list(ins.uses[:2])
-        values = [self._word(one, word) for one in operands]
-        known = [self._word_shadow(one, word) for one in operands]
-        if logic.endswith(("saveexec", "wrexec")):
-            values.append(self.wave.sgpr(state.EXEC_LO + word))
-            known.append(code.const(-1, "i32"))
-            logic = logic.removesuffix("_saveexec").removesuffix("_wrexec")
-        if logic == "not":
-            return known[0], code.invert(values[0])
-        (a, b), (known_a, known_b) = values[:2], known[:2]
-        if logic.endswith("not0"):
-            a = code.invert(a)
-        if logic.endswith("not1"):
-            b = code.invert(b)
-        both = code.op("and", known_a, known_b)
-        base = logic.split("_")[0]
-        if base in ("xor", "xnor"):
-            return both, code.op("xor", a, b)
-        settles_zero = base in ("and", "nand")
-        for value, sure in ((a, known_a), (b, known_b)):
-            both = code.op("or", both, code.op("and", sure, code.invert(value) if settles_zero else value))
-        result = code.op("and" if settles_zero else "or", a, b)
-        return both, code.invert(result) if base in ("nand", "nor") else result
-
-    def _word(self, operand: Operand, word: int) -> Value:
-        if operand.kind == "sgpr":
-            return self.wave.sgpr(operand.index if operand.index == state.NULL else operand.index + word)
-        whole = self.wave.scalar(operand, "i64" if word else "i32")
-        return self.code.resize(self.code.op("lshr", whole, self.code.const(32, "i64")), "i32") if word else whole
-
-    def _word_shadow(self, operand: Operand, word: int) -> Value:
-        if operand.kind != "sgpr" or operand.index == state.NULL:
-            return self.code.const(-1, "i32")
-        return self._source(operand.index + word, ("d", 0))
+                    return code.op("and", code.invert(self.get(shadow_of(one))), wave.sgpr(state.EXEC_LO + at)), False
+        return code.invert(self.get(shadow_of(one))), False
 
     def defined(self, step: Step) -> list[tuple[Register, Value]]:
         """Return the new shadows of what an instruction writes, computed before it runs. The caller passes them to
@@ -362,37 +321,49 @@ class Guard:
         }
         changed = []
         for one in numbers(found):
-            register = _shadow(one)
+            register = shadow_of(one)
             if one in moves:
                 changed.append((register, self._moved(one, *moves[one])))
             elif one < FIRST_VGPR:
-                changed.append((register, self._all(register)))
+                changed.append((register, self.all(register)))
             elif wave.tracked and lds_fills(step.ins) and _keeps_a_half(step.ins):
                 # `after` updates it.
-                changed.append((register, self._get(register)))
+                changed.append((register, self.get(register)))
+            elif step.ins.mnemonic in BLOCKS:
+                active = code.select(self._in_block(step.ins, one), self._target_lanes(step.ins), self.none(register))
+                changed.append((register, code.op("or", self.get(register), active)))
             else:
-                changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
+                changed.append((register, code.op("or", self.get(register), self._target_lanes(step.ins))))
         return changed
+
+    def _in_block(self, ins: Instruction, one: int) -> Value:
+        """Return whether M0 selects a register of a block (i1)."""
+        code, block = self.code, max(ins.operands, key=lambda operand: operand.size_bits)
+        at = one - FIRST_VGPR - block.index
+        if not 0 <= at < block.size_bits // 32:
+            return code.const(1, "i1")
+        bit = code.op("lshr", self.wave.sgpr(state.M0), code.const(at, "i32"))
+        return code.cast("trunc", bit, "i1")
 
     def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
         """Update the shadows after an instruction: registers written, operations issued or waited for."""
         for register, value in changed:
-            self._set(register, value)
+            self.set(register, value)
         for one, undefined in zip(lds_fills(step.ins), self.wave.undefined_rows, strict=False):
-            if self._follows(one):
-                register, loaded = _shadow(one), self.code.invert(undefined)
+            if self.follows(one):
+                register, loaded = shadow_of(one), self.code.invert(undefined)
                 if _keeps_a_half(step.ins):
-                    known = self.code.op("or", self._get(register), self.code.op("and", loaded, self.wave.exec_bits()))
+                    known = self.code.op("or", self.get(register), self.code.op("and", loaded, self.wave.exec_bits()))
                 else:
-                    known = self.code.op("and", self._get(register), loaded)
-                self._set(register, known)
+                    known = self.code.op("and", self.get(register), loaded)
+                self.set(register, known)
         if self.flights:
             self._follow_flights(step.ins)
 
     def _moved(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of a register that takes another register's value."""
         wave, code = self.wave, self.code
-        name, kind = ins.mnemonic, _shadow(target)
+        name, kind = ins.mnemonic, shadow_of(target)
         if name in ("v_readlane_b32", "v_readfirstlane_b32"):
             return self._lane_read(sources[0], ins)
         if name in LANE_MOVES:
@@ -400,21 +371,21 @@ class Guard:
         if computes(name):
             return self._computed(target, sources, ins)
         if target < FIRST_VGPR:
-            return self._moved_scalar(target, sources, ins)
-        if name.startswith(MATRIX):
+            return self.moved_scalar(target, sources, ins)
+        if name.startswith(MATRIX_PRODUCTS):
             place = target - FIRST_VGPR - ins.defs[0].index
-            known = code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
-            added = ins.uses[2].index + place + FIRST_VGPR
+            known = code.invert(undefined_elements(wave, ins, *self._matrix_sources(ins), place))
+            added = matrix_operands(ins).added.index + place + FIRST_VGPR
             if added in sources:
-                known = code.op("and", known, self._source(added, kind))
-            # The other half of each register is kept.
-            keeps = ins.defs[0].type in ("f16", "bf16")
-            return code.op("or", known, self._get(kind)) if keeps else known
+                known = code.op("and", known, self.source(added, kind))
+            # The other half of each register is kept on RDNA3.
+            keeps = ins.defs[0].type in ("f16", "bf16") and ins.generation is RDNA3
+            return code.op("or", known, self.get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
-            was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)
+            was, new = self.get(kind), self.source(sources[0], kind) if sources else self.all(kind)
             return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
-        new = self._source(sources[0], kind) if sources else self._all(kind)
+        new = self.source(sources[0], kind) if sources else self.all(kind)
         if "cndmask" in name:
             sides = [self._side(one, ins) for one in ins.uses[:2]]
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
@@ -422,7 +393,7 @@ class Guard:
             new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
         elif "permlane" in name:
             # Which lane went where is not tracked.
-            new = self._all(kind)
+            new = self.all(kind)
         elif ins.dpp is not None:
             new = self._side(ins.uses[0], ins)
         return self._merged(kind, new, ins)
@@ -430,27 +401,29 @@ class Guard:
     def _merged(self, register: Register, new: Value, ins: Instruction) -> Value:
         """Return the shadow of a VGPR after a write of the instruction's target lanes."""
         code, active = self.code, self._target_lanes(ins)
-        kept = code.op("and", self._get(register), code.invert(active))
+        kept = code.op("and", self.get(register), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
 
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of a lane-wise result: a VGPR, or a word of a lane mask. Mask bits of other lanes are 0."""
         code, wave = self.code, self.wave
+        if ins.mnemonic.startswith(PSEUDO_SCALAR):
+            return self.every_known(sources)
         if ins.mnemonic in WIDE_SHIFTS:
-            return self._merged(_shadow(target), code.invert(self._wide_shift(target, ins)), ins)
+            return self._merged(shadow_of(target), code.invert(self._wide_shift(target, ins)), ins)
         permutes, gathered = ins.mnemonic == "v_perm_b32", gathered_sources(ins.mnemonic)
-        missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
-        whole = self._all(("m", 0)) if gathered else missing
+        missing = code.invert(self._known_bytes(ins)) if permutes else self.none(("m", 0))
+        whole = self.all(("m", 0)) if gathered else missing
         for operand in ins.uses:
-            here = self._none(("m", 0))
+            here = self.none(("m", 0))
             if permutes and operand.field != "src2":
                 continue
             if operand.type == "mask" and operand.kind == "sgpr":
                 here = code.invert(self._mask_shadow(operand))
             else:
                 for one in numbers(registers(operand, wave.lanes)):
-                    if one in sources and self._follows(one):
-                        here = code.op("or", here, code.invert(self._source(one, ("m", 0))))
+                    if one in sources and self.follows(one):
+                        here = code.op("or", here, code.invert(self.source(one, ("m", 0))))
             if ins.dpp is not None and operand.field == "src0":
                 here = self._through_dpp(here, ins.dpp)
             if operand.field in gathered:
@@ -462,8 +435,8 @@ class Guard:
         if target >= FIRST_VGPR:
             known = code.invert(missing)
             if self._keeps_a_part(ins):
-                known = code.op("or", known, self._get(_shadow(target)))
-            return self._merged(_shadow(target), known, ins)
+                known = code.op("or", known, self.get(shadow_of(target)))
+            return self._merged(shadow_of(target), known, ins)
         first = next(one.index for one in ins.defs if one.kind == "sgpr")
         known = code.invert(code.op("and", missing, self._target_lanes(ins)))
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
@@ -500,9 +473,9 @@ class Guard:
     def _missing_words(self, operand: Operand) -> list[Value]:
         """Return the lanes in which each word of a 64-bit source is undefined."""
         if operand.kind not in ("vgpr", "sgpr"):
-            return [self._none(("m", 0))] * 2
+            return [self.none(("m", 0))] * 2
         first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
-        return [self.code.invert(self._source(first + at, ("m", 0))) for at in range(2)]
+        return [self.code.invert(self.source(first + at, ("m", 0))) for at in range(2)]
 
     def _keeps_a_part(self, ins: Instruction) -> bool:
         """Return whether a result keeps part of its register.
@@ -517,18 +490,20 @@ class Guard:
         code, type_ = self.code, self.wave.mask_type
         found = code.const(0, type_)
         for word in range(self.wave.lanes // 32):
-            known = code.resize(self._word_shadow(operand, word), type_)
+            known = code.resize(self.word_shadow(operand, word), type_)
             found = code.op("or", found, code.op("shl", known, code.const(32 * word, type_)))
         return found
 
     def _matrix_sources(self, ins: Instruction) -> tuple[Value, Value]:
-        """Return the lanes of A and of B in which some register is undefined."""
+        """Return the lanes of A (and its index) and of B in which some register is undefined."""
         code, found = self.code, []
-        for operand in ins.uses[:2]:
-            missing = self._none(("m", 0))
-            for at in range(operand.size_bits // 32):
-                if self._follows(one := FIRST_VGPR + operand.index + at):
-                    missing = code.op("or", missing, code.invert(self._get(_shadow(one))))
+        sources = matrix_operands(ins)
+        for operands in (sources.rows, (sources.columns,)):
+            missing = self.none(("m", 0))
+            for operand in operands:
+                for at in range(operand.size_bits // 32):
+                    if self.follows(one := FIRST_VGPR + operand.index + at):
+                        missing = code.op("or", missing, code.invert(self.get(shadow_of(one))))
             found.append(missing)
         return found[0], found[1]
 
@@ -562,91 +537,25 @@ class Guard:
 
     def _lane_read(self, source: int, ins: Instruction) -> Value:
         code, wave = self.code, self.wave
-        if not self._follows(source):
+        if not self.follows(source):
             return code.const(-1, "i32")
         if ins.mnemonic == "v_readlane_b32":
             lane = code.resize(self._lane(ins), wave.mask_type)
         else:
             first = code.intrinsic("cttz", wave.exec_bits(), Value("false", "i1"), overload=(wave.mask_type,))
             lane = code.op("and", first, code.const(wave.lanes - 1, wave.mask_type))
-        bit = code.cast("trunc", code.op("lshr", self._get(_shadow(source)), lane), "i1")
+        bit = code.cast("trunc", code.op("lshr", self.get(shadow_of(source)), lane), "i1")
         return code.cast("sext", bit, "i32")
 
     def _exchanged(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of a lane exchange; an inactive source lane gives 0."""
         code, wave = self.code, self.wave
-        missing = code.op("and", code.invert(self._source(sources[0], kind)), wave.exec_bits())
+        missing = code.invert(self.source(sources[0], kind))
+        if ins.mnemonic != READS_INACTIVE:
+            missing = code.op("and", missing, wave.exec_bits())
         row = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
         moved = code.icmp("ne", exchanged(wave, ins, row), wave.const(0, "i32"))
         return self._merged(kind, code.invert(code.bitcast(moved, wave.mask_type)), ins)
-
-    def _every_known(self, sources: tuple[int, ...]) -> Value:
-        """Return all ones (i32) if all of these scalars are known."""
-        code, found = self.code, self.code.const(-1, "i32")
-        for one in sources:
-            found = code.op("and", found, self._source(one, ("d", 0)))
-        return code.cast("sext", code.icmp("eq", found, code.const(-1, "i32")), "i32")
-
-    def _shifted(self, ins: Instruction, word: int) -> Value:
-        """Return the known bits of a word of a shifted scalar; an arithmetic shift fills with the sign."""
-        code, (value, by) = self.code, ins.uses[:2]
-        kind = "i64" if ins.mnemonic.endswith("64") else "i32"
-        missing = code.resize(code.invert(self._word_shadow(value, 0)), kind)
-        if kind == "i64":
-            high = code.resize(code.invert(self._word_shadow(value, 1)), kind)
-            missing = code.op("or", missing, code.op("shl", high, code.const(32, kind)))
-        distance = code.op("and", code.resize(self._word(by, 0), kind), code.const(int(kind[1:]) - 1, kind))
-        how = {"s_lshl": "shl", "s_lshr": "lshr", "s_ashr": "ashr"}[ins.mnemonic[:6]]
-        moved = code.op(how, missing, distance)
-        if word:
-            moved = code.op("lshr", moved, code.const(32, kind))
-        known = code.invert(code.resize(moved, "i32"))
-        sure = code.icmp("eq", self._word_shadow(by, 0), code.const(-1, "i32"))
-        return code.op("and", known, code.cast("sext", sure, "i32"))
-
-    def _moved_scalar(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
-        code, wave, name = self.code, self.wave, ins.mnemonic
-        logic = _logic(ins)
-        if logic:
-            if target != state.SCC:
-                return self._known_bits(logic, ins, target - ins.operands[0].index)[0]
-            words = [self._known_bits(logic, ins, word) for word in range(2 if ins.mnemonic.endswith("64") else 1)]
-            return self._settled(words)
-        if target == state.SCC:
-            return self._every_known(sources)
-        word = target - ins.operands[0].index
-        chosen = self._every_known((state.SCC,)) if state.SCC in sources else code.const(-1, "i32")
-        if name.startswith(SHIFTS):
-            return self._shifted(ins, word)
-        if name.startswith(UPWARDS):
-            missing = code.const(0, "i32")
-            for operand in ins.uses:
-                missing = code.op("or", missing, code.invert(self._word_shadow(operand, 0)))
-            upwards = code.op("or", missing, code.op("sub", code.const(0, "i32"), missing))
-            return code.op("and", code.invert(upwards), chosen)
-        if name not in PASSES:
-            return self._every_known(sources)
-        found = [self._word_shadow(one, word) for one in ins.uses if one.index >= 0]
-        if name.startswith("s_cselect"):
-            return code.op("and", code.select(wave.scc(), found[0], found[1]), chosen)
-        if name.startswith("s_cmov"):
-            return code.op("and", code.select(wave.scc(), found[0], self._get(_shadow(target))), chosen)
-        return found[0] if found else code.const(-1, "i32")
-
-    def _settled(self, words: list[tuple[Value, Value]]) -> Value:
-        """Return SCC's shadow: SCC is known if one bit is known to be 1, or if all bits are known."""
-        code = self.code
-        every: Value | None = None
-        one: Value | None = None
-        for known, value in words:
-            ones = code.op("and", known, value)
-            every = known if every is None else code.op("and", every, known)
-            one = ones if one is None else code.op("or", one, ones)
-        assert every is not None
-        assert one is not None
-        full = code.icmp("eq", every, code.const(-1, "i32"))
-        some = code.icmp("ne", one, code.const(0, "i32"))
-        return code.cast("sext", code.op("or", full, some), "i32")
 
     def _side(self, operand: Operand, ins: Instruction) -> Value:
         """Return the lanes in which a source is written, as the instruction reads it."""
@@ -654,24 +563,10 @@ class Guard:
         if operand.kind == "constant" or operand.kind == "off":
             return whole
         number = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
-        written = self._source(number, ("m", 0))
+        written = self.source(number, ("m", 0))
         if ins.dpp is None or operand.field != "src0":
             return written
         return self.code.invert(self._through_dpp(self.code.invert(written), ins.dpp))
-
-    def _source(self, one: int, kind: Register) -> Value:
-        """Return a source's shadow in the form of the target's bank."""
-        register = _shadow(one)
-        if not self._follows(one):
-            return self._all(kind)
-        value = self._get(register)
-        if register[0] == kind[0]:
-            return value
-        whole = self.code.icmp("eq", value, self._all(register))
-        return self.code.cast("sext", whole, self.wave.base_type(kind))
-
-    def _follows(self, one: int) -> bool:
-        return bool(self.findings.shadowed >> one & 1)
 
     def _follow_flights(self, ins: Instruction) -> None:
         waits, new = limits(ins), issue(ins, self.wave.lanes)
@@ -684,22 +579,24 @@ class Guard:
             filled = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
         for one, why in self.flights.items():
             for pending, register in why.items():
-                before = self._get(register)
+                before = self.get(register)
                 if new is not None:
                     after = self._aged(before, new, pending)
                     if new.fills >> one & 1:
                         young = code.const(new.cost if pending in new.waits else 0, "i32")
                         # The interpreter has the same rule in interpreter/memory.py.
-                        if pending.counter == "lgkmcnt" and wave.reaches_lds is not None:
+                        if pending.kind == "lds" and wave.reaches_lds is not None:
                             young = code.select(wave.reaches_lds, young, code.const(0, "i32"))
+                        if ins.mnemonic in BLOCKS:
+                            young = code.select(self._in_block(ins, one), young, after)
                         after = young if filled is None else code.select(filled, young, after)
-                    self._set(register, after)
+                    self.set(register, after)
                     continue
-                most = MAX_COUNTED[pending.counter]
+                most = LARGEST_COUNTS[pending.counter]
                 limit = waits.get(pending.counter, most)
                 if limit < most and (pending.in_order or not limit):
                     still = code.icmp("ule", before, code.const(limit, "i32"))
-                    self._set(register, code.select(still, before, code.const(0, "i32")))
+                    self.set(register, code.select(still, before, code.const(0, "i32")))
 
     def _aged(self, before: Value, new: Issue, pending: Pending) -> Value:
         """Return the shadow of a load after `new` is issued.
@@ -713,36 +610,14 @@ class Guard:
         done = code.op(
             "or",
             code.icmp("eq", before, code.const(0, "i32")),
-            code.icmp("ugt", more, code.const(MAX_COUNTED[pending.counter], "i32")),
+            code.icmp("ugt", more, code.const(LARGEST_COUNTS[pending.counter], "i32")),
         )
         return code.select(done, code.const(0, "i32"), more)
 
     # shadows ----------------------------------------------------------------------------------------------------------
-
-    def _get(self, register: Register) -> Value:
-        return self.wave.read(register, self.wave.base_type(register))
-
-    def _set(self, register: Register, value: Value) -> None:
-        self.wave.write(register, value)
-
-    def _all(self, register: Register) -> Value:
-        return self.code.const(-1, self.wave.base_type(register))
-
-    def _none(self, register: Register) -> Value:
-        return self.code.const(0, self.wave.base_type(register))
 
 
 def _keeps_a_half(ins: Instruction) -> bool:
     """Return whether a load keeps half of its register."""
     memory = memory_effects(ins)
     return memory is not None and memory.keeps
-
-
-def _logic(ins: Instruction) -> str:
-    """Return the operation of a bitwise scalar instruction, with its EXEC suffix; empty for other instructions."""
-    name = ins.mnemonic.removeprefix("s_").rsplit("_b", 1)[0]
-    return name if ins.format in ("SOP1", "SOP2") and (name in LOGIC or name.endswith(("saveexec", "wrexec"))) else ""
-
-
-def _shadow(one: int) -> Register:
-    return ("m", one - FIRST_VGPR) if one >= FIRST_VGPR else ("d", one)

@@ -36,6 +36,7 @@ from ringup.silicon.shader.host.context import (
     SITES_WORD,
     STATUS_WORD,
     Exit,
+    GroupWord,
     Leave,
     Status,
     Word,
@@ -46,7 +47,7 @@ from ringup.silicon.shader.rdna.decoding.cfg import Key
 from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.rdna.decoding.generations import generation, relatives
 from ringup.silicon.shader.rdna.decoding.text import text
-from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Interpreter, Machine, step_one, unit
+from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
 from ringup.silicon.shader.rdna.interpreter.engine import Exit as StepExit
 from ringup.silicon.shader.rdna.rules import (
     atomic,
@@ -55,6 +56,7 @@ from ringup.silicon.shader.rdna.rules import (
     convert,
     division,
     dots,
+    eight_bits,
     floats,
     functions,
     global_memory,
@@ -64,6 +66,7 @@ from ringup.silicon.shader.rdna.rules import (
     matrix,
     packed,
     salu,
+    scalar_floats,
     scalar_memory,
     scratch,
 )
@@ -98,10 +101,14 @@ if TYPE_CHECKING:
 
 # Importing these fills `wave.RULES`.
 RULE_MODULES = (
-    atomic, buffer, compare, convert, division, dots, floats, functions, global_memory, integers, lanes, lds, matrix, packed, salu,
-    scalar_memory, scratch,
+    atomic, buffer, compare, convert, division, dots, eight_bits, floats, functions, global_memory, integers, lanes, lds, matrix,
+    packed, salu, scalar_floats, scalar_memory, scratch,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
+# By number: the group's word that counts signals, and the bit of waves that may pass. The scheduler has them too.
+SPLIT_BARRIERS = {
+    launch.GROUP_BARRIER: (GroupWord.SIGNALS, 1), launch.TRAP_BARRIER: (GroupWord.TRAP_SIGNALS, 2),
+}  # fmt: skip
 # Runs of fewer steps are not looked at for states that come back.
 STEPS_BEFORE_LOOKS = 500
 PLANS_KEPT = 256
@@ -117,8 +124,7 @@ _MISS = ctypes.CFUNCTYPE(
 class Translator:
     """The shader cores of a card with `wgp_count` work-group processors of the processor `target`.
 
-    It keeps translations for all its dispatches. The interpreter runs the dispatches of a generation that is not
-    translated (`generations.py`).
+    It keeps translations for all its dispatches.
 
     `counting` also counts memory transactions, which costs time. `host_cpu` is LLVM's name of the processor to generate
     code for; empty for this host. `beside` translates in the background: a step of a dispatch that needs a translation
@@ -148,9 +154,7 @@ class Translator:
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""
-        if not generation(self.target).is_translated:
-            return Interpreter(self.wgp_count, self.target).start(dispatch, memory, events, strict=strict)
-        return TranslatedRun(self, Machine(dispatch, memory, events, strict))
+        return TranslatedRun(self, Machine(dispatch, memory, events, strict, generation(self.target)))
 
     @property
     def _how(self) -> How:
@@ -161,7 +165,12 @@ class Translator:
         key = machine.strict, key_of(machine.dispatch)
         known = self._plans.get(key)
         if known is None:
-            known = Plan.of(machine.dispatch, strict=machine.strict, wgp_count=self.wgp_count)
+            known = Plan.of(
+                machine.dispatch,
+                strict=machine.strict,
+                wgp_count=self.wgp_count,
+                start=machine.generation.start,
+            )
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             self._plans[key] = known
@@ -462,7 +471,9 @@ class TranslatedRun:
         for one in self._all if tracked else ():
             undefined |= one.translation.lowered.shadowed
         counting = self._translator.counting
-        variant = Variant(lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined)
+        variant = Variant(
+            lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name
+        )
         made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
         blocks = len(made.lowered.blocks)
         words = np.zeros(1 + blocks + 4 * made.lowered.sites + 4, np.uint64)
@@ -513,8 +524,12 @@ class TranslatedRun:
         return Exit.NEXT if outcome is StepExit.NEXT else Exit.STOPPED
 
     def _step(self, slot: int) -> StepExit:
-        wave = self._wave(slot)
-        return step_one(wave, self._group(slot // self._plan.group_waves, wave), self.machine)
+        wave, place = self._wave(slot), slot // self._plan.group_waves
+        group = self._group(place, wave)
+        outcome = step_one(wave, group, self.machine)
+        if group.barriers:
+            self._put_barriers(place, group.barriers)
+        return outcome
 
     def _wave(self, slot: int) -> WaveState:
         """Return the wave in a slot; it shares the slot's words."""
@@ -535,7 +550,34 @@ class TranslatedRun:
         # Nothing reads the shadow then, and memory has no space for it.
         if not self.machine.strict:
             shadow = np.zeros(dispatch.lds_size_bytes, np.uint8)
-        return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave])
+        barriers = self._barriers(slot) if self.machine.generation.splits_barriers else {}
+        return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave], barriers)
+
+    def _words_of(self, slot: int, word: int) -> NDArray[np.uint32]:
+        """Return a word of the state of every wave in a group slot."""
+        plan, count = self._plan, int(self._groups[slot * GROUP_WORDS + GroupWord.WAVES])
+        first = slot * plan.group_waves * plan.wave_bytes
+        states = self._states[first : first + count * plan.wave_bytes].view(np.uint32)
+        found: NDArray[np.uint32] = states.reshape(count, -1)[:, word]
+        return found
+
+    def _barriers(self, slot: int) -> dict[int, launch.Barrier]:
+        """Return the split barriers of a group, for the interpreter; its waves are numbered as their slots are."""
+        members = set(np.flatnonzero(self._words_of(slot, STATUS_WORD) != Status.ENDED).tolist())
+        complete, found = self._words_of(slot, state.BARRIERS_COMPLETE), {}
+        for number, (signals, bit) in SPLIT_BARRIERS.items():
+            passing = set(np.flatnonzero(complete & bit).tolist())
+            found[number] = launch.Barrier(members, int(self._groups[slot * GROUP_WORDS + signals]), passing)
+        return found
+
+    def _put_barriers(self, slot: int, barriers: dict[int, launch.Barrier]) -> None:
+        """Store what the interpreter has done to the barriers of a group, and wake the waves that may pass one."""
+        complete, status = self._words_of(slot, state.BARRIERS_COMPLETE), self._words_of(slot, STATUS_WORD)
+        complete[:] = 0
+        for number, (signals, bit) in SPLIT_BARRIERS.items():
+            self._groups[slot * GROUP_WORDS + signals] = barriers[number].signals
+            complete[list(barriers[number].complete)] |= np.uint32(bit)
+        status[(complete != 0) & (status == Status.WAITS)] = Status.READY
 
     def _serve(self, reason: Exit, detail: int) -> None:
         """Handle an exit of the wave whose turn it is; `detail` of LEAVE is a `Leave`."""
@@ -600,13 +642,14 @@ class TranslatedRun:
         noted = bool(detail & NOTE) and kind not in _ADDRESSED
         if kind not in ("hazard", "uninitialised") and not noted:
             refused, self._refused = self._refused, None
-            again = Machine(machine.dispatch, _RememberedFault(machine.memory, refused), machine.events, machine.strict)
+            memory = _RememberedFault(machine.memory, refused)
+            again = Machine(machine.dispatch, memory, machine.events, machine.strict, machine.generation)
             outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
             self.violations.extend(again.violations)
             # Else the interpreter cannot find it, and the wave cannot continue.
             if again.violations or not machine.strict:
                 return outcome
-        ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
+        ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES), 0, machine.generation), wave.wave_size)
         notes = self._active_of(wave).translation.lowered.notes
         lane = None
         if noted:

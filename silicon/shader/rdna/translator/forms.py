@@ -16,6 +16,7 @@ from ringup.autogen import isa
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.rdna.decoding.analysis import VECTOR_FORMATS, registers
 from ringup.silicon.shader.rdna.decoding.decode import remembered
+from ringup.silicon.shader.rdna.decoding.generations import GENERATIONS
 from ringup.silicon.shader.rdna.decoding.memory_effects import UNITS
 from ringup.silicon.shader.rdna.rules.lds import PAIRS
 
@@ -27,6 +28,8 @@ SCALAR_SPAN, VECTOR_SPAN = 16, 32
 MAX_SCALARS, MAX_VECTORS = state.SGPR_COUNT // SCALAR_SPAN, 256 // VECTOR_SPAN
 # Fields of encodings that change what an instruction does, registers and offsets aside.
 _FIELDS = ("gds", "idxen", "offen", "tfe")
+# In these op_sel is no half of an operand: it selects a byte, or a set of indices.
+_SELECTING = ("v_swmmac_", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_")
 # Formats whose constants may be operand words. Those of packed instructions and matrices are part of the form.
 _COMPUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOPDX", "VOPDY", "SOP1", "SOP2", "SOPC", "SOPK"))
 _VECTORS = frozenset(("VOP1", "VOP2", "VOP3", "VOPDX", "VOPDY"))
@@ -37,7 +40,7 @@ _RENAMED = {
 # Fields of encodings that hold registers, constants and offsets.
 _TAKEN_OUT = frozenset(
     ("sdst", "ssrc0", "ssrc1", "simm16", "sdata", "sbase", "soffset", "offset", "vdst", "vsrc1", "src0", "src1", "src2", "offset0",
-     "offset1", "data0", "data1", "addr", "data", "saddr", "vaddr", "vdata", "srsrc")
+     "offset1", "data0", "data1", "addr", "data", "saddr", "vaddr", "vdata", "srsrc", "rsrc", "ioffset", "vsrc")
 )  # fmt: skip
 # Their offset selects lanes.
 _LANE_OFFSETS = frozenset(("ds_swizzle_b32",))
@@ -156,8 +159,9 @@ MAX_FORMS = 1 << 14
 def _operation(ins: Instruction, way: Way, mode: int, *, full: bool) -> Operation:
     kinds, words = _kinds(ins, way.lanes)
     offsets, kind = _offsets(ins)
-    word = int.from_bytes(ins.raw[:8], "little") & _kept_bits(ins.format) if not ins.parts else 0
-    key = (ins.format, word, ins.mnemonic, ins.dpp, kinds, kind, way, mode, full)
+    of = ins.generation
+    word = int.from_bytes(ins.raw, "little") & _kept_bits(ins.format, of.name) if not ins.parts else 0
+    key = (of.name, ins.format, word, ins.mnemonic, ins.dpp, kinds, kind, way, mode, full)
     form = _FORMS.get(key)
     if form is None:
         if len(_FORMS) >= MAX_FORMS:
@@ -167,9 +171,11 @@ def _operation(ins: Instruction, way: Way, mode: int, *, full: bool) -> Operatio
 
 
 @cache
-def _kept_bits(format_: str) -> int:
+def _kept_bits(format_: str, generation: str) -> int:
     """Return the bits of an encoding that are neither registers and constants nor offsets."""
-    facts = isa.target("gfx1100").formats.get(format_)
+    of = GENERATIONS[generation]
+    names = {ours: theirs for theirs, ours in of.formats.items()}
+    facts = isa.target(of.facts).formats.get(names.get(format_, format_))
     # part of a dual instruction
     if facts is None:
         return 0
@@ -235,6 +241,7 @@ def _form(ins: Instruction, way: Way, mode: int, *, full: bool) -> Form:
     key = (
         stand_in.mnemonic, stand_in.format, stand_in.operands, sorted(stand_in.fields.items()), stand_in.offset, stand_in.dpp,
         stand_in.clamp, stand_in.omod, [(one.mnemonic, one.operands) for one in parts], places, way, full, mode,
+        ins.generation.name,
     )  # fmt: skip
     has_site = ins.format in UNITS and ins.format != "DS"
     return Form(
@@ -253,7 +260,8 @@ def _stripped(ins: Instruction, operands: tuple[Operand, ...]) -> Instruction:
         ins = replace(ins, mnemonic=ins.mnemonic.replace("v_dual_", "v_", 1))
     if is_vector:
         operands = tuple(replace(one, field=_RENAMED.get(one.field, one.field)) for one in operands)
-    fields = {name: ins.fields[name] for name in _FIELDS if name in ins.fields}
+    names = (*_FIELDS, "opsel") if ins.mnemonic.startswith(_SELECTING) else _FIELDS
+    fields = {name: ins.fields[name] for name in names if name in ins.fields}
     return replace(
         ins, format="VOP3" if is_vector else ins.format, op=0, size_bytes=0, raw=b"", operands=operands, fields=fields,
         literal=None, flags=frozenset(),

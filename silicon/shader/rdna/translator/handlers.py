@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.common import state
-from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS
+from ringup.silicon.shader.common.launch import GROUP_BARRIER, STATUS_NO_VGPRS, TRAP_BARRIER
 from ringup.silicon.shader.host.context import COUNTS_WORD, SITES_WORD, Exit, Leave, Word
 from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 from ringup.silicon.shader.rdna.decoding.analysis import ALL
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.translator.forms import CONSTANT, SCALAR_SPAN, VECTOR, VECTOR_SPAN, WIDE_CONSTANT, Form
-from ringup.silicon.shader.rdna.translator.lower import COUNTED_FORMATS, apply_rules
-from ringup.silicon.shader.rdna.writer.registers import Mode
+from ringup.silicon.shader.rdna.translator.lower import COUNTED_FORMATS, apply_rules, pass_barrier
 from ringup.silicon.shader.rdna.writer.wave import Wave
 
 if TYPE_CHECKING:
@@ -54,9 +54,12 @@ class Handler(Wave):
     """The wave while a handler is written. Its operands are where the record's words say."""
 
     def __init__(self, form: Form) -> None:
-        super().__init__(Code(), form.lanes, 256, strict=form.strict, counting=form.counting, in_state=True)
+        super().__init__(
+            Code(), form.lanes, 256, strict=form.strict, counting=form.counting, in_state=True,
+            generation=form.ins.generation if form.ins is not None else RDNA3,
+        )  # fmt: skip
         self.form = form
-        self.full, self.mode, self.everything = form.full, Mode(form.mode), ALL
+        self.full, self.mode, self.everything = form.full, self.mode_of(form.mode), ALL
         # by name: lines of the first block that give places of operands their names
         self._first: dict[str, list[str]] = {}
         at = int(form.has_site)
@@ -203,6 +206,20 @@ def _suspend(made: Handler, number: int = 0) -> None:
     made.leave(made.code.cast("zext", made.word(number), "i64"))
 
 
+def _wait(number: int) -> Callable[[Handler], None]:
+    """Return the writer of a wait for a split barrier: reason to return until it is complete."""
+
+    def write(made: Handler) -> None:
+        code, on, out = made.code, made.code.fresh("on"), made.code.fresh("out")
+        code.branch(pass_barrier(made, number), on, out)
+        code.block(on)
+        made.go_on()
+        code.block(out)
+        _suspend(made)
+
+    return write
+
+
 def _branch(condition: Callable[[Handler], Value]) -> Callable[[Handler], None]:
     """Return the writer of a branch: distance if the condition holds, else the next record."""
 
@@ -286,6 +303,7 @@ def _count_lanes(made: Handler) -> None:
 PARTS: dict[str, tuple[Callable[[Handler], None], int]] = {
     "block": (_block, 2), "jump": (_jump, 1), "back": (_back, 2), "suspend": (_suspend, 1), "leave": (_leave, 0),
     "illegal": (_illegal, 0), "interpret": (_interpret, 0), "mode": (_mode, 1), "release": (_release, 0), "pc": (_put_pc, 0),
+    "wait -1": (_wait(GROUP_BARRIER), 1), "wait -2": (_wait(TRAP_BARRIER), 1),
     "lanes": (_lanes, 0), "aligned": (_aligned, 0), "zero": (_zero, 1), "zero row": (_zero_row, 1),
     "end": (lambda made: made.leave(made.code.const(Exit.END, "i64")), 0),
     "scc0": (_branch(lambda made: made.code.invert(made.scc())), 1), "scc1": (_branch(Handler.scc), 1),

@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.common import state
-from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS
+from ringup.silicon.shader.common.launch import (
+    GROUP_BARRIER,
+    STATUS_IN_GROUP,
+    STATUS_NO_VGPRS,
+    STATUS_PRIV,
+    TRAP_BARRIER,
+)
 from ringup.silicon.shader.host.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Leave, Word
 from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.host.scheduler import TRANSLATE
@@ -24,6 +30,7 @@ from ringup.silicon.shader.rdna.decoding.analysis import (
     EXEC_BITS,
     FIRST_VGPR,
     SCC_BIT,
+    TRAP_BITS,
     VECTOR_FORMATS,
     full_exec,
     live_at_entry,
@@ -31,10 +38,11 @@ from ringup.silicon.shader.rdna.decoding.analysis import (
     numbers,
 )
 from ringup.silicon.shader.rdna.decoding.cfg import Key, is_release, mode_after
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
+from ringup.silicon.shader.rdna.decoding.operands import signed as as_signed
 from ringup.silicon.shader.rdna.strict.analysis import analyse
 from ringup.silicon.shader.rdna.strict.code import Guard
 from ringup.silicon.shader.rdna.translator.sequences import FRESH, follow
-from ringup.silicon.shader.rdna.writer.registers import Mode
 from ringup.silicon.shader.rdna.writer.wave import RULES, Wave
 
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.interpreter.hazards import State
     from ringup.silicon.shader.rdna.strict.analysis import Findings
     from ringup.silicon.shader.rdna.strict.history import RuleBroken
-    from ringup.silicon.shader.rdna.writer.registers import Register
+    from ringup.silicon.shader.rdna.writer.registers import Mode, Register
 
 SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
 # Instructions without effect on results here: caches that are not modelled, hints, and waits, which only strict
@@ -54,16 +62,21 @@ NOTHING = frozenset(
     ("s_nop", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt", "s_waitcnt_depctr", "s_wait_idle", "s_wait_event",
      "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_setprio", "s_incperflevel", "s_decperflevel",
      "s_ttracedata", "s_ttracedata_imm", "s_icache_inv", "s_wakeup", "s_version", "buffer_gl0_inv", "buffer_gl1_inv", "s_dcache_inv",
-     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep",
-     "s_setkill")
+     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep", "s_setkill", "s_sleep_var", "s_alloc_vgpr",
+     "s_barrier_signal", "s_barrier_signal_isfirst", "s_barrier_wait", "global_inv", "global_wb", "global_wbinv", "s_prefetch_data",
+     "s_prefetch_data_pc_rel", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_buffer_prefetch_data", "s_wait_loadcnt",
+     "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt",
+     "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt")
 )  # fmt: skip
+# Parts of control flow whose instruction itself has no effect, or one that strict mode checks.
+SUSPENDING = ("barrier", "sleep", "signal", "wait")
 
 
 BEGINNING = 0  # the entry of waves that SPI starts
-UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
+UNMODELLED = frozenset(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"))
 SCALARS = (1 << FIRST_VGPR) - 1
 # Instructions of these formats add to the count of active lanes.
-COUNTED_FORMATS = VECTOR_FORMATS - {"VINTERP", "MIMG"}
+COUNTED_FORMATS = VECTOR_FORMATS - UNMODELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,7 @@ class Variant:
     tracked: bool = False  # strict mode tracks data from LDS too
     # Registers that may be undefined where waves come from another translation, which has tracked them.
     undefined: int = 0
+    generation: str = RDNA3.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +141,8 @@ def tables_from_bytes(data: bytes) -> Lowered:
 
 
 def written_at_start(scalars: int) -> int:
-    """Return the registers that SPI writes, and trap registers, which only the debugger uses."""
-    trap = (1 << state.NULL) - (1 << state.TTMP0)
-    return (1 << scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
+    """Return the registers that SPI writes, and trap registers, which SPI or the debugger uses."""
+    return (1 << scalars) - 1 | EXEC_BITS | TRAP_BITS | 1 << FIRST_VGPR
 
 
 class Lowering:
@@ -157,7 +170,7 @@ class Lowering:
             self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.findings = self._findings() if variant.strict else None
-        self.ways = follow(program.blocks) if variant.strict else None
+        self.ways = follow(program.blocks, program.generation) if variant.strict else None
         self.live = live_at_entry(program.blocks, self.full, self.everything)
 
     def _findings(self) -> Findings | None:
@@ -171,10 +184,14 @@ class Lowering:
         return found if found.shadowed or found.flying else None
 
     def _resumed(self) -> list[Key]:
-        """Return where waves continue after they yield: after barriers, and at targets of backward branches."""
+        """Return where waves continue after they yield: after barriers, at waits for split ones, and at targets of
+        backward branches.
+        """
         found = []
         for key, block in self.program.blocks.items():
-            if block.ending in ("barrier", "sleep", "leave"):
+            if block.ending == "wait":
+                found.append(key)
+            if block.ending in ("barrier", "sleep", "leave", "signal"):
                 found += block.successors[:1]
             else:
                 found += [one for one in block.successors if is_backwards(key, block, one)]
@@ -185,7 +202,7 @@ class Lowering:
 
         That is so if it breaks a rule, or is not modelled.
         """
-        if ins.format in UNMODELLED:
+        if ins.format in UNMODELLED or (ins.mnemonic == "s_waitcnt" and "lgkm" not in ins.generation.counters):
             return True
         for one in ins.operands:
             words = max(one.size_bits // 32, 1)
@@ -219,6 +236,7 @@ class _Writer(Lowering):
             counting=variant.counting,
             tracked=variant.tracked,
             in_state=in_state,
+            generation=program.generation,
         )
         self.wave.everything = self.everything
         # registers that may be read after the current block
@@ -299,6 +317,8 @@ class _Writer(Lowering):
         if self.guard is not None:
             self.guard.start(written_at_start(self.variant.scalars))
         written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+        if self.program.generation.start.numbers_in_ttmp:
+            written |= TRAP_BITS
         if variant.full:
             wave.set_exec_bits(self.code.const(-1, wave.mask_type))
             written &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
@@ -332,7 +352,7 @@ class _Writer(Lowering):
         self._behind = out
         alive = live_before(block, self.full[key], out)
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
-            wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
+            wave.offset, wave.full, wave.mode = step.offset, full, wave.mode_of(mode)
             wave.alive = wave.fault_saves = alive[index]
             # A fault needs only the instruction's own VGPRs: nothing reads the others afterwards.
             if self.variant.strict:
@@ -350,7 +370,7 @@ class _Writer(Lowering):
             if changed is not None:
                 mode = changed
                 wave.set_wave_word(state.MODE, code.const(mode, "i32"))
-            elif not step.what or step.what in ("barrier", "sleep"):
+            elif not step.what or step.what in SUSPENDING:
                 self._instruction(step.ins)
             if guard is not None:
                 guard.after(step, shadows)
@@ -400,9 +420,10 @@ class _Writer(Lowering):
 
     def _instruction(self, ins: Instruction) -> None:
         wave = self.wave
-        if ins.mnemonic in NOTHING:
+        needs_interpreter = self.needs_interpreter(ins)
+        if ins.mnemonic in NOTHING and not needs_interpreter:
             return
-        if self.needs_interpreter(ins):
+        if needs_interpreter:
             wave.bail(ins)
             return
         if is_release(ins):
@@ -443,6 +464,10 @@ class _Writer(Lowering):
             wave.leave(code.const(Exit.END, "i64"))
         elif block.ending in ("barrier", "sleep"):
             self._suspend(block.successors[0], Exit.BARRIER if block.ending == "barrier" else Exit.YIELD)
+        elif block.ending == "signal":
+            self._suspend(block.successors[0], signal_exit(last.ins))
+        elif block.ending == "wait":
+            self._wait(block, last.ins)
         elif block.ending == "leave":
             wave.save(wave.everything, last.offset)
             if self.guard is not None:
@@ -484,6 +509,16 @@ class _Writer(Lowering):
             self.guard.save()
         wave.leave(self.code.const(self.entries[target] << 8 | reason, "i64"))
 
+    def _wait(self, block: Block, ins: Instruction) -> None:
+        """Pass a split barrier if it is complete; else return, and look again once woken."""
+        code, wave = self.code, self.wave
+        passes, out = code.fresh("passes"), code.fresh("waits")
+        code.branch(pass_barrier(wave, awaited(ins)), passes, out)
+        code.block(passes)
+        self._goto(block, block.successors[0])
+        code.block(out)
+        self._suspend(block.key, Exit.WAIT)
+
     def _condition(self, ins: Instruction) -> Value:
         code, wave, name = self.code, self.wave, ins.mnemonic
         if name.startswith("s_cbranch_scc"):
@@ -511,9 +546,39 @@ class _Writer(Lowering):
         wave.leave(code.const(Exit.LEAVE, "i64"))
 
 
+def signal_exit(ins: Instruction) -> Exit:
+    """Return why a wave returns at the signal of its group's barrier."""
+    return Exit.SIGNAL_FIRST if ins.mnemonic.endswith("isfirst") else Exit.SIGNAL
+
+
+def awaited(ins: Instruction) -> int:
+    """Return the number of the barrier that an instruction waits for; 0 for none."""
+    return min(max(as_signed(ins.fields["simm16"], 16), TRAP_BARRIER), 0)
+
+
+def pass_barrier(wave: Wave, number: int) -> Value:
+    """Write that a wave passes a split barrier if it may; return whether it does (i1).
+
+    Source: RDNA4 ISA reference, "S_BARRIER_WAIT". A wave alone in its group has no barrier, and a program none of trap
+    handlers.
+    """
+    code, is_group = wave.code, number == GROUP_BARRIER
+    if not number:
+        return code.const(1, "i1")
+    status = wave.wave_word(state.STATUS)
+    needed = STATUS_IN_GROUP if is_group else STATUS_IN_GROUP | STATUS_PRIV
+    status = code.op("and", status, code.const(needed, "i32"))
+    absent = code.icmp("ne", status, code.const(needed, "i32"))
+    bit = 1 if is_group else 2
+    complete = wave.wave_word(state.BARRIERS_COMPLETE)
+    has_passed = code.icmp("ne", code.op("and", complete, code.const(bit, "i32")), code.const(0, "i32"))
+    wave.set_wave_word(state.BARRIERS_COMPLETE, code.op("and", complete, code.const(~bit, "i32")))
+    return code.op("or", absent, has_passed)
+
+
 def is_backwards(key: Key, block: Block, target: Key) -> bool:
     """Return whether a block goes backwards to another."""
-    return block.ending in ("jump", "branch", "") and target.offset <= key.offset
+    return block.ending in ("jump", "branch", "", "wait") and target.offset <= key.offset
 
 
 def has_rules(ins: Instruction, mode: Mode) -> bool:

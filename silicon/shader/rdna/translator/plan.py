@@ -20,6 +20,8 @@ from ringup.silicon.shader.rdna.strict.code import shadow_slots
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.common.launch import Start
+
 OWN = ("pc", "user_sgprs")  # differ for each dispatch
 # Instructions in a wave's turn. Waves that wait for others use up whole turns, so this bounds the cost of spinning.
 QUANTUM = 16384
@@ -83,7 +85,7 @@ class Plan:
         return 64 + self.head_bytes * len(template.full)
 
     @classmethod
-    def of(cls, dispatch: Dispatch, *, strict: bool, wgp_count: int) -> Plan:
+    def of(cls, dispatch: Dispatch, *, strict: bool, wgp_count: int, start: Start = launch.RDNA3_START) -> Plan:
         """Make the plan of a dispatch. Raises `ValueError` for groups that do not fit."""
         fitting = launch.occupancy(dispatch)
         if not fitting:
@@ -94,7 +96,7 @@ class Plan:
         row_words = state.RESERVED_WORDS + rows * lanes
         lds_shadow = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
         head_words = state.RESERVED_WORDS + lanes
-        templates = _templates(dispatch, head_words)
+        templates = _templates(dispatch, head_words, start)
         made = next(iter(templates.values()), None)
         plan = cls(
             group_waves,
@@ -103,7 +105,7 @@ class Plan:
             4 * row_words + -(-8 * shadow_slots(rows) // 64) * 64 * strict,
             lds_shadow,
             lds_shadow * (1 + strict),
-            len(launch.scalar_start(dispatch, (0, 0, 0), 0, 1)),
+            len(launch.scalar_start(dispatch, (0, 0, 0), 0, 1, start)),
             4 * head_words,
             0 if made is None else int(made.words[0, state.MODE]),
             np.array([launch.hardware_ids(dispatch, one) for one in range(slots * group_waves)], np.uint32),
@@ -111,7 +113,7 @@ class Plan:
             np.zeros(CONTEXT_WORDS, np.int64),
             [],
         )
-        plan._fill_context(dispatch)
+        plan._fill_context(dispatch, start)
         plan._lay_out()
         return plan
 
@@ -130,7 +132,7 @@ class Plan:
             self.places.append((at, at + size))
             at += -(-size // 64) * 64
 
-    def _fill_context(self, dispatch: Dispatch) -> None:
+    def _fill_context(self, dispatch: Dispatch, start: Start) -> None:
         words = self.context
         values = {
             Word.SHARED: dispatch.shared_aperture, Word.PRIVATE: dispatch.private_aperture, Word.LDS_SIZE: dispatch.lds_size_bytes,
@@ -144,9 +146,16 @@ class Plan:
             words[word] = value
         words[Word.COUNT_X : Word.COUNT_Z + 1] = dispatch.group_count
         words[Word.START_X : Word.START_Z + 1] = dispatch.group_start
+        words[Word.PLACE_X : Word.PLACE_Z + 1] = words[Word.PLACE_YZ] = 4 * SPARE_WORD
+        if start.numbers_in_ttmp:
+            words[Word.PLACE_X] = 4 * (state.TTMP0 + launch.TTMP_GROUP_X)
+            if any(dispatch.enable_group_id[1:]):
+                words[Word.PLACE_YZ] = 4 * (state.TTMP0 + launch.TTMP_GROUP_YZ)
+            return
         place = len(dispatch.user_sgprs)
         for axis, enabled in enumerate(dispatch.enable_group_id):
-            words[Word.PLACE_X + axis] = 4 * (place if enabled else SPARE_WORD)
+            if enabled:
+                words[Word.PLACE_X + axis] = 4 * place
             place += enabled
 
 
@@ -159,7 +168,7 @@ def _partial(dispatch: Dispatch) -> int:
     return partial
 
 
-def _templates(dispatch: Dispatch, head_words: int) -> dict[int, Template]:
+def _templates(dispatch: Dispatch, head_words: int, start: Start) -> dict[int, Template]:
     """Make the first words of every wave of a group, full or partial along each axis."""
     partial = _partial(dispatch)
     templates = {}
@@ -171,10 +180,10 @@ def _templates(dispatch: Dispatch, head_words: int) -> dict[int, Template]:
         if only:
             continue
         x, y, z = (
-            start + (count - 1) * (shape >> axis & 1)
-            for axis, (start, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
+            first + (count - 1) * (shape >> axis & 1)
+            for axis, (first, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
         )
-        waves = launch.start_group(dispatch, (x, y, z), 0).waves
+        waves = launch.start_group(dispatch, (x, y, z), 0, start).waves
         all_lanes = (1 << dispatch.wave_size) - 1
         templates[shape] = Template(
             np.array([wave.words[:head_words] for wave in waves], np.uint32).reshape(-1, head_words),

@@ -14,6 +14,7 @@ from ringup.silicon.shader.rdna.strict.history import RuleBroken
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.cfg import Block, Key
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
 FRESH: State = Sequence().state
 Broken = tuple[int, RuleBroken]  # index of the instruction in its block
@@ -32,11 +33,12 @@ class Ways:
         return any(before is not FRESH for some in self.broken.values() for before in some)
 
 
-def follow(blocks: dict[Key, Block]) -> Ways:
+def follow(blocks: dict[Key, Block], generation: Generation) -> Ways:
     """Find the states after all blocks and the rules that they break, for each state before them."""
+    trails = generation.trails_transcendentals
     found = Ways({key: {} for key in blocks}, {key: {} for key in blocks})
     for key, block in blocks.items():
-        _check_block(found, key, block, FRESH)
+        _check_block(found, key, block, FRESH, trails=trails)
     work = [(key, FRESH) for key in blocks]
     while work:
         key, before = work.pop()
@@ -46,14 +48,14 @@ def follow(blocks: dict[Key, Block]) -> Ways:
             continue
         for other in block.successors:
             if after not in found.behind[other]:
-                _check_block(found, other, blocks[other], after)
+                _check_block(found, other, blocks[other], after, trails=trails)
                 work.append((other, after))
     return found
 
 
-def _check_block(found: Ways, key: Key, block: Block, before: State) -> None:
+def _check_block(found: Ways, key: Key, block: Block, before: State, *, trails: bool) -> None:
     """Check a block after `before`, which matters for a few vector instructions, or to the end of a clause."""
-    sequence, vectors = Sequence(before), 0
+    sequence, vectors = Sequence(before, trails_transcendentals=trails), 0
     for index, step in enumerate(block.code):
         if before is not FRESH and vectors > MAX_BETWEEN and index > before.left:
             found.behind[key][before] = found.behind[key][FRESH]

@@ -24,10 +24,13 @@ from ringup.silicon.shader.rdna.translator.handlers import PARTS, record_words
 from ringup.silicon.shader.rdna.translator.lower import (
     COUNTED_FORMATS,
     NOTHING,
+    SUSPENDING,
     Lowered,
     Lowering,
+    awaited,
     has_rules,
     is_backwards,
+    signal_exit,
 )
 from ringup.silicon.shader.rdna.writer.registers import Mode
 
@@ -173,23 +176,24 @@ class Threader(Lowering):
             if changed is not None:
                 mode = changed
                 self._part("mode", words=(mode,))
-            elif not step.what or step.what in ("barrier", "sleep"):
+            elif not step.what or step.what in SUSPENDING:
                 self._instruction(step, mode, full=full)
         self._ending(block, behind)
 
     def _instruction(self, step: Step, mode: int, *, full: bool) -> None:
         ins = step.ins
         found: tuple[Operation, ...] | None = None
-        if ins.mnemonic in NOTHING:
+        needs_interpreter = self.needs_interpreter(ins)
+        if ins.mnemonic in NOTHING and not needs_interpreter:
             found = ()
         elif is_release(ins):
             self._part("release")
             self.rows = 0
             return
-        elif ins.mnemonic == "s_getpc_b64" and not self.needs_interpreter(ins):
+        elif ins.mnemonic == "s_getpc_b64" and not needs_interpreter:
             self._part("pc", step.after, ins=ins)
             return
-        elif not self.needs_interpreter(ins):
+        elif not needs_interpreter:
             found = operations(ins, self.way, mode, full) if has_rules(ins, Mode(mode)) else None
         if not found and not full and ins.format in COUNTED_FORMATS:
             self._part("lanes")
@@ -208,12 +212,19 @@ class Threader(Lowering):
         last = block.code[-1]
         if block.ending == "end":
             self._part("end")
-        elif block.ending in ("barrier", "sleep"):
+        elif block.ending in ("barrier", "sleep", "signal"):
             target = block.successors[0]
             reason = Exit.BARRIER if block.ending == "barrier" else Exit.YIELD
+            if block.ending == "signal":
+                reason = signal_exit(last.ins)
             self._part("suspend", target.offset, (self.entries[target] << 8 | reason,))
         elif block.ending == "leave":
             self._part("leave", last.offset)
+        elif block.ending == "wait":
+            if number := awaited(last.ins):
+                self._part(f"wait {number}", last.offset, (self.entries[block.key] << 8 | Exit.WAIT,))
+            if block.successors[0] != behind:
+                self._jump(block.successors[0])
         elif block.ending == "branch":
             at = self._part(last.ins.mnemonic.removeprefix("s_cbranch_"), words=(0,))
             taken, other = block.successors

@@ -109,7 +109,9 @@ class Job:
         """Read the program at a dispatch's PC and translate it, in `executor` if there is one."""
         pc = machine.dispatch.pc
         with paused():
-            program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
+            program = Program(
+                lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes, machine.generation
+            )
             ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
         if executor is not None:
             return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, how, level))

@@ -166,7 +166,7 @@ def finish(ctx: Ctx, value: Any) -> Any:
     form = FORMATS.get(target.type)
     if form is None:
         return value
-    if form is F16 and target.size_bits == 32:
+    if form is F16 and target.size_bits == 32 and target.kind == "vgpr":
         if not ins.clamp:
             return value
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)

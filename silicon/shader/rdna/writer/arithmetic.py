@@ -230,19 +230,20 @@ class Float:
         """
         if not (ins.omod or ins.clamp):
             return raw
-        value = self._scaled_output(self.opened(raw), ins)
+        value = self._scaled_output(self.opened(raw), ins, selects=True)
         return self.closed(self.clamped(value) if ins.clamp else value)
 
-    def _scaled_output(self, value: Value, ins: Instruction) -> Value:
-        """Apply omod.
+    def _scaled_output(self, value: Value, ins: Instruction, *, selects: bool = False) -> Value:
+        """Apply omod. A result that one of the sources is (`selects`) has not been flushed.
 
         Source: RDNA3 ISA reference, "Output Operand Modifiers": it is ignored where denormal results are kept and with
-        MODE.ieee.
+        MODE.ieee; RDNA4 ISA reference, the same: it works there, and its own result is flushed.
         """
         code = self.code
-        if not ins.omod or self.denormals & 2 or self.wave.mode.ieee:
+        if not ins.omod or not self.wave.mode.scales_results(self.denormals):
             return value
-        value = self.opened(flushed(code, self.closed(value), self.fmt))
+        raw = self.closed(value)
+        value = self.opened(raw if selects or self.denormals & 2 else flushed(code, raw, self.fmt))
         value = code.op("fmul", value, code.real(OUTPUT_SCALES[ins.omod], value.type))
         value = self.opened(flushed(code, self.closed(value), self.fmt))
         return code.op("fadd", value, code.real(0.0, value.type))  # "-0 is flushed to +0"
@@ -304,16 +305,34 @@ class Float:
         -0 is below +0; a NaN loses to a number. Source: RDNA3 ISA reference, "V_MIN_F32": with MODE.ieee a signalling
         NaN wins, quieted.
         """
+        best = self._chosen(a, b, larger=larger)
+        return self._quieted(best, (b, a), is_signalling) if self.wave.mode.ieee else best
+
+    def _chosen(self, a: Value, b: Value, *, larger: bool) -> Value:
         code, fmt = self.code, self.fmt
         less = code.icmp("sgt" if larger else "slt", self._key(a), self._key(b))
         best = code.select(less, a, b)
         best = code.select(is_nan(code, a, fmt), b, best)
-        best = code.select(is_nan(code, b, fmt), a, best)
-        if self.wave.mode.ieee:
-            for one in (b, a):
-                quiet = code.op("or", one, self.const(fmt.quiet))
-                best = code.select(is_signalling(code, one, fmt), quiet, best)
+        return code.select(is_nan(code, b, fmt), a, best)
+
+    def _quieted(self, best: Value, sources: Sequence[Value], test: Callable[[Code, Value, Format], Value]) -> Value:
+        """Return the last of the sources that passes a test, quieted; `best` if none does."""
+        for one in sources:
+            quiet = self.code.op("or", one, self.const(self.fmt.quiet))
+            best = self.code.select(test(self.code, one, self.fmt), quiet, best)
         return best
+
+    def number(self, a: Value, b: Value, *, larger: bool) -> Value:
+        """Return IEEE's minimumNumber or maximumNumber of values given as bits: the first of two NaNs, quieted."""
+        code, fmt = self.code, self.fmt
+        both = code.op("and", is_nan(code, a, fmt), is_nan(code, b, fmt))
+        quiet = code.op("or", a, self.const(fmt.quiet))
+        return code.select(both, quiet, self._chosen(a, b, larger=larger))
+
+    def any(self, a: Value, b: Value, *, larger: bool) -> Value:
+        """Return IEEE's minimum or maximum of values given as bits: a NaN wins, a signalling one first, quieted."""
+        best = self._quieted(self._chosen(a, b, larger=larger), (b, a), is_nan)
+        return self._quieted(best, (b, a), is_signalling)
 
     def minimum(self, a: Value, b: Value) -> Value:
         """Return the smaller of two values given as bits."""

@@ -16,12 +16,14 @@ from ringup.silicon.shader.host.context import Word
 from ringup.silicon.shader.host.emitter import Code, Value, bits, element
 from ringup.silicon.shader.rdna.decoding import decode as dec
 from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, SCC_BIT
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.writer import dpp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
 _FLOATS = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}
 _OUTPUT_MODIFIERS = {1: 2.0, 2: 4.0, 3: 0.5}  # RDNA3 ISA reference, "OMOD"
@@ -36,10 +38,12 @@ class Mode:
     """HW_REG_MODE as far as it changes instructions; constant for the code being written.
 
     Rounding: 0 to nearest even, 1 up, 2 down, 3 to zero. Denormals: bit 0 keeps those of inputs, bit 1 those of
-    results.
+    results. RDNA4 has neither `dx10_clamp` nor `ieee` (`has_float_modes`): it clamps a NaN to 0, and omod works in any
+    denormal mode.
     """
 
     word: int
+    has_float_modes: bool = True
 
     @property
     def round_f32(self) -> int:
@@ -64,12 +68,21 @@ class Mode:
     @property
     def dx10_clamp(self) -> bool:
         """Whether a clamped NaN is 0."""
-        return bool(self.word >> 8 & 1)
+        return not self.has_float_modes or bool(self.word >> 8 & 1)
 
     @property
     def ieee(self) -> bool:
         """Whether min and max quiet signalling NaNs."""
-        return bool(self.word >> 9 & 1)
+        return self.has_float_modes and bool(self.word >> 9 & 1)
+
+    @property
+    def fp16_ovfl(self) -> bool:
+        """Whether a conversion to 8-bit floats gives the largest instead of infinity."""
+        return bool(self.word >> 23 & 1)
+
+    def scales_results(self, denormals: int) -> bool:
+        """Return whether omod works where `denormals` are kept (bit 1: those of results)."""
+        return not self.has_float_modes or not (denormals & 2 or self.ieee)
 
     def denorm(self, kind: str) -> int:
         """Denormals of LLVM type `kind`."""
@@ -108,10 +121,13 @@ class Registers:
     byte offset from the program's base. `in_state` says that registers are in the wave's state between blocks.
     """
 
-    def __init__(self, code: Code, lanes: int, vgpr_count: int, *, in_state: bool = False) -> None:
+    def __init__(
+        self, code: Code, lanes: int, vgpr_count: int, *, in_state: bool = False, generation: Generation = RDNA3
+    ) -> None:
         self.code, self.lanes, self.vgpr_count, self.in_state = code, lanes, vgpr_count, in_state
+        self.generation = generation
         self.bools, self.mask_type, self.row = f"<{lanes} x i1>", f"i{lanes}", f"<{lanes} x i32>"
-        self.mode = Mode(0)
+        self.mode = self.mode_of(0)
         self.full = False
         self.offset = 0
         # registers that have a variable
@@ -125,6 +141,10 @@ class Registers:
         self.dirty: dict[Register, None] = {}  # changed since the block began
         # Writes of a dual instruction, held until both parts have read.
         self._later: list[tuple[Register, Value]] | None = None
+
+    def mode_of(self, word: int) -> Mode:
+        """Return MODE with these bits."""
+        return Mode(word, self.generation.start.has_float_modes)
 
     # types ------------------------------------------------------------------------------------------------------------
 
@@ -153,12 +173,14 @@ class Registers:
     def sgpr(self, index: int) -> Value:
         """Return a word of the scalar file (i32), by encoding number.
 
-        Null reads 0, and so do trap registers outside the trap handler.
+        Null reads 0, and so do trap registers outside the trap handler unless they hold the group's number.
         """
         if index == state.NULL:
             return Value("0", "i32")
         value = self.read(("s", index), "i32")
-        return self.code.select(self._privileged(), value, Value("0", "i32")) if _is_trap(index) else value
+        if not _is_trap(index) or self.generation.start.numbers_in_ttmp:
+            return value
+        return self.code.select(self._privileged(), value, Value("0", "i32"))
 
     def set_sgpr(self, index: int, value: Value) -> None:
         """Write a word of the scalar file (i32).
@@ -315,8 +337,7 @@ class Registers:
     def finished(self, value: Value, ins: Instruction) -> Value:
         """Apply output modifiers to a float result. Source: RDNA3 ISA reference, "Output Modifiers"."""
         code, kind = self.code, value.element
-        # omod is ignored where denormal results are kept.
-        if ins.omod and not self.mode.denorm(kind) & 2:
+        if ins.omod and self.mode.scales_results(self.mode.denorm(kind)):
             value = code.op("fmul", value, code.real(_OUTPUT_MODIFIERS[ins.omod], value.type))
         if ins.clamp:
             low, high = code.real(0.0, value.type), code.real(1.0, value.type)

@@ -18,12 +18,14 @@ from ringup.silicon.shader.common import state
 from ringup.silicon.shader.host.context import FAULT_KINDS, Exit, Leave, Word
 from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, effects, numbers
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.writer.registers import SCC, Known, Mode, Register, Registers, as_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.decoding.generations import Generation
 
     Rule = Callable[["Wave", Instruction], None]
 
@@ -73,8 +75,9 @@ class Wave(Registers):
         counting: bool,
         tracked: bool = False,
         in_state: bool = False,
+        generation: Generation = RDNA3,
     ) -> None:
-        super().__init__(code, lanes, vgpr_count, in_state=in_state)
+        super().__init__(code, lanes, vgpr_count, in_state=in_state, generation=generation)
         self.tracked = tracked  # undefined values from LDS are tracked
         # Lanes (mask_type) by register: `undefined_rows` are loaded from LDS and undefined; `written_rows` are stored
         # to LDS and defined, None for all lanes.

@@ -205,7 +205,7 @@ def corpus():
     """Compiles and runs sources that tests generate."""
     return SimpleNamespace(
         Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
-        compiled=compiled, values=values, launch=launch, engines=(Translator(), Interpreter(target="gfx1201")),
+        compiled=compiled, values=values, launch=launch, engines=(Translator(), Translator(target="gfx1201")),
     )  # fmt: skip
 
 

@@ -21,7 +21,9 @@ def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
     check(case_of_few, "-O1", 32, "interpreter", 1)
 
 
-def test_the_interpreter_on_code_for_rdna4(check, case_of_rdna4, number):
+def test_both_engines_on_code_for_rdna4(check, case_of_rdna4, number):
     ways, turn = (("-O1", 32), *TURNS), number // 8
     processor = ("gfx1200", "gfx1201")[turn // len(ways) % 2]
-    check(case_of_rdna4, *ways[turn % len(ways)], "interpreter", 1, processor)
+    check(case_of_rdna4, *ways[turn % len(ways)], "translator", 2, processor)
+    if not turn % 2:
+        check(case_of_rdna4, *ways[turn % len(ways)], "interpreter", 1, processor)
