@@ -46,7 +46,7 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
     if contraction.fits(kernel):
         problems = contraction.problems(kernel)
         if not isinstance(choice, fma.FmaTile):
-            narrow = matrix.narrowed(problems, traits.matrix) if traits.matrix else None
+            narrow = matrix.narrowed(problems, traits)
             if narrow is not None:
                 return matrix.lower(narrow, name, traits, choice if isinstance(choice, matrix.MatrixTile) else None)
         return fma.lower(problems, name, traits, choice if isinstance(choice, fma.FmaTile) else None)
@@ -66,7 +66,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     problems = contraction.problems(kernel)
     problem = problems[0]
     small = min(problem.m, problem.n) <= SMALL_SIDE
-    narrow = matrix.narrowed(problems, traits.matrix) if traits.matrix else None
+    narrow = matrix.narrowed(problems, traits)
     found: list[Choice] = [*(fma.candidates(problem, traits) if narrow is None else matrix.candidates(problem, traits))]
     return [*found, *rows.candidates(kernel, traits)[:1]] if small and kernel.pool is None else found
 

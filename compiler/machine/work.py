@@ -69,7 +69,8 @@ def _region(region: Region, wave_size: int) -> Work:
 def _value(value: Value, wave_size: int) -> Work:
     op = value.op
     if op == "matrix":
-        return Work(2 * FRAGMENT**3 / wave_size)
+        depth = int(value.imm.partition("x")[2] or FRAGMENT)
+        return Work(2 * FRAGMENT * FRAGMENT * depth / wave_size)
     if op == "packed":
         return Work(FLOPS.get(value.imm, 0) * value.type.count)
     if op == "load":

@@ -13,7 +13,7 @@ Cell = tuple[int, int]
 
 
 class MatrixLayout(NamedTuple):
-    """The fragments of one lane of a wave32. `*_count`: elements of a lane. `a`, `b`, `c` return (row, column) of
+    """The fragments of one lane of a wave. `*_count`: elements of a lane. `a`, `b`, `c` return (row, column) of
     element `i` of a lane.
 
     Where several lanes have the same element (A and B of RDNA3: both halves of the wave), all of them must hold it.
@@ -31,7 +31,8 @@ class MatrixLayout(NamedTuple):
 # alternate between the halves. Source: AMD GPUOpen, "How to accelerate AI applications on RDNA 3 using WMMA"; RDNA3
 # ISA, "WMMA". RDNA4: no element is held twice; each half of the wave holds 8 consecutive k of A and B, and 8
 # consecutive rows of C. Source: AMD GPUOpen, "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". UNKNOWN: not run
-# on a card or a model here.
+# on a card or a model here. CDNA3: each quarter of the wave holds 4 consecutive k of A and B (8 of bytes) and 4
+# consecutive rows of C; the rows of f64 alternate between the quarters. Source: AMD's matrix instruction calculator.
 _LAYOUTS = {
     "rdna3": MatrixLayout(
         16, 16, 8, lambda lane, i: (lane % 16, i), lambda lane, i: (i, lane % 16), lambda lane, i: (2 * i + lane // 16, lane % 16)
@@ -40,9 +41,23 @@ _LAYOUTS = {
         8, 8, 8, lambda lane, i: (lane % 16, 8 * (lane // 16) + i), lambda lane, i: (8 * (lane // 16) + i, lane % 16),
         lambda lane, i: (8 * (lane // 16) + i, lane % 16),
     ),
+    "cdna3": MatrixLayout(
+        4, 4, 4, lambda lane, i: (lane % 16, 4 * (lane // 16) + i), lambda lane, i: (4 * (lane // 16) + i, lane % 16),
+        lambda lane, i: (4 * (lane // 16) + i, lane % 16),
+    ),
 }  # fmt: skip
+_OF_KINDS = {
+    ("cdna3", "f64"): _LAYOUTS["cdna3"]._replace(c=lambda lane, i: (4 * i + lane // 16, lane % 16)),
+    ("cdna3", "i8x32"): _LAYOUTS["cdna3"]._replace(
+        a_count=8,
+        b_count=8,
+        a=lambda lane, i: (lane % 16, 8 * (lane // 16) + i),
+        b=lambda lane, i: (8 * (lane // 16) + i, lane % 16),
+    ),
+}
 
 
-def matrix_layout(target: str) -> MatrixLayout:
-    """Return the layout of a processor's matrix fragments."""
-    return _LAYOUTS[row(target).matrix]
+def matrix_layout(target: str, kind: str = "f16") -> MatrixLayout:
+    """Return the layout of a processor's matrix fragments, by the name of the factors' type in the machine IR."""
+    matrix = row(target).matrix
+    return _OF_KINDS.get((matrix, kind), _LAYOUTS[matrix])

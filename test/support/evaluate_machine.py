@@ -168,7 +168,9 @@ TERNARY = {
 
 
 class Machine:
-    """One launch. `groups` along x, y, z; `arguments` are arrays (changed in place) and numbers."""
+    """One launch. `groups` along x, y, z; `arguments` are arrays (changed in place) and numbers. `layout` of matrices,
+    or a function that returns it for a kind.
+    """
 
     def __init__(self, function, arguments, groups, layout=None):
         self.function, self.layout = function, layout
@@ -363,16 +365,15 @@ class Machine:
         return None
 
     def _matrix(self, v, args, dtype):
-        layout = self.layout
-        a, b, c = (
-            self._by_wave(one if v.imm in ("f16", "bf16") or i == 2 else self._bytes(one, v.imm))
-            for i, one in enumerate(args)
-        )
+        layout = self.layout(v.imm) if callable(self.layout) else self.layout
+        floats = v.imm[0] != "i" and v.imm[0] != "u"
+        a, b, c = (self._by_wave(one if floats or i == 2 else self._bytes(one, v.imm)) for i, one in enumerate(args))
         out = np.empty_like(c)
-        wide = np.float64 if v.imm in ("f16", "bf16") else np.int64
+        wide = np.float64 if floats else np.int64
+        depth, lanes = int(v.imm.partition("x")[2] or 16), self.function.wave_size
         for wave in range(len(a)):
-            left, right, sums = (np.zeros((16, 16), wide) for _ in range(3))
-            for lane in range(32):
+            left, right, sums = np.zeros((16, depth), wide), np.zeros((depth, 16), wide), np.zeros((16, 16), wide)
+            for lane in range(lanes):
                 for i in range(layout.a_count):
                     left[layout.a(lane, i)] = a[wave, lane, i]
                 for i in range(layout.b_count):
@@ -382,16 +383,16 @@ class Machine:
                         c[wave, lane, i] if wide is np.float64 else np.int64(c[wave, lane, i].view(np.int32))
                     )
             sums += left @ right
-            for lane in range(32):
+            for lane in range(lanes):
                 for i in range(layout.c_count):
                     out[wave, lane, i] = (
-                        sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else np.float32).astype(out.dtype)
+                        sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else c.dtype).astype(out.dtype)
                     )
         return out.reshape(args[2].shape)
 
     @staticmethod
     def _bytes(a, kind):
-        return np.ascontiguousarray(a).view(np.int8 if kind == "i8" else np.uint8)
+        return np.ascontiguousarray(a).view(np.int8 if kind[0] == "i" else np.uint8)
 
     # Memory.
 

@@ -1,11 +1,15 @@
 """An evaluator of tensors on the virtual cores, without a card or a driver: the workbench runs each launch of a
-compiled graph.
+compiled graph. Or on the machine IR of its kernels, without instructions.
 """
 
+from functools import partial
+
+import evaluate_machine
 import numpy as np
 
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph.index import bounds, evaluate
+from ringup.compiler.rdna.matrices import matrix_layout
 from ringup.compiler.schedule.signature import of_graph
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
@@ -20,11 +24,11 @@ class Cores:
         self.tuning, self.engine, self.graph = tuning, engine, None
 
     def evaluate(self, nodes, sizes):
-        graph = self.graph = compile_graph(nodes, self.engine.target, tuning=self.tuning)
+        graph = self._compile(nodes)
         buffers = [self._data(node, sizes) for node in of_graph(nodes)[1]]
         outputs = [np.full(self._bytes(one, sizes), 0xA5, np.uint8) for one in graph.outputs]
         arena = np.full(max(graph.arena_bytes, 1), 0x5A, np.uint8)
-        code = program.load(graph.code_object())
+        self._load()
         for launch in graph.launches:
             places = {"buffer": buffers, "output": outputs}
             memory = [
@@ -33,18 +37,22 @@ class Cores:
             ]
             groups = tuple(evaluate(one, sizes) for one in launch.groups)
             arguments = [*memory, *(sizes[name] for name, _ in launch.sizes)]
-            workbench.run(
-                self.engine,
-                code,
-                launch.binary.name,
-                arguments,
-                groups=groups,
-                group_size=(launch.binary.group_size, 1, 1),
-            )
+            self._run(launch, arguments, groups)
         return [
             (buffers if one.slot.kind == "buffer" else outputs)[one.slot.at][: self._bytes(one, sizes)]
             for one in graph.outputs
         ]
+
+    def _compile(self, nodes):
+        self.graph = compile_graph(nodes, self.engine.target, tuning=self.tuning)
+        return self.graph
+
+    def _load(self):
+        self._code = program.load(self.graph.code_object())
+
+    def _run(self, launch, arguments, groups):
+        size = (launch.binary.group_size, 1, 1)
+        workbench.run(self.engine, self._code, launch.binary.name, arguments, groups=groups, group_size=size)
 
     @staticmethod
     def _data(node, sizes):
@@ -59,3 +67,25 @@ class Cores:
         for size in output.shape:
             found *= evaluate(size, sizes)
         return found
+
+
+class OnMachine(Cores):
+    """Evaluates what a target's back end gets."""
+
+    def __init__(self, target, tuning=None):
+        super().__init__(tuning, engine=None)
+        self.target, self.functions = target, {}
+
+    def _compile(self, nodes):
+        def keep(step):
+            self.functions[step.binary.name] = step.lowered.function
+
+        self.graph = compile_graph(nodes, self.target, tuning=self.tuning, watch=keep)
+        return self.graph
+
+    def _load(self):
+        pass
+
+    def _run(self, launch, arguments, groups):
+        function = self.functions[launch.binary.name]
+        evaluate_machine.evaluate(function, arguments, groups, partial(matrix_layout, self.target))

@@ -37,6 +37,4 @@ def lower(problem: Problem, name: str, traits: Traits, choice: Tile | None = Non
         return attention_few.FewAttention(problem, name, tile).lower()
     if isinstance(tile, attention_fma.AttentionTile):
         return attention_fma.FmaAttention(problem, name, tile, traits.wave_size).lower()
-    if traits.matrix is None:
-        raise ValueError("the target has no matrix instructions")
     return attention_matrix.MatrixAttention(problem, name, tile, traits.matrix).lower()

@@ -11,7 +11,7 @@ iteration are multiplied, the next ones are loaded from memory; LDS holds both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.graph.index import Int, axis
@@ -24,7 +24,7 @@ from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging, masked, zeroed
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run
-from ringup.compiler.kernel.contraction.matrix import FRAGMENT, KINDS, PAD_BYTES, uncast
+from ringup.compiler.kernel.contraction.matrix import FRAGMENT, PAD_BYTES, uncast
 from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.attention import NARROW
 from ringup.compiler.schedule.views import within
@@ -83,14 +83,16 @@ class MatrixAttention(Attending):
 
     tile: MatrixAttentionTile
 
-    def __init__(self, problem: Problem, name: str, tile: MatrixAttentionTile, traits: MatrixTraits) -> None:
+    def __init__(
+        self, problem: Problem, name: str, tile: MatrixAttentionTile, kinds: Mapping[str, MatrixTraits]
+    ) -> None:
         super().__init__(problem, name, tile, tile.wave)
-        self._traits = traits
         inputs, sources = self.kernel.inputs, self.sources
         self._queries, self._keys, self._values = (
             uncast(one, inputs) for one in (sources.queries, sources.keys, sources.values)
         )
         self._dtype = self._values.dtype
+        self._traits = kinds[self._dtype.name]
         self._type = element_forms.stored(self._dtype)
         self._lane, self._wave = self.place_in_waves(tile.waves)
 
@@ -171,6 +173,11 @@ class MatrixAttention(Attending):
         )
         return keys, values
 
+    @property
+    def _sharing(self) -> Sequence[int]:
+        """Return the distances of the lanes that share a query."""
+        return [one for one in (FRAGMENT, 2 * FRAGMENT) if one < self.tile.wave]
+
     def _row(self, f: int) -> Int:
         """Return the row of this lane's query in the group's tile."""
         return self._wave * (self.tile.fragments * FRAGMENT) + f * FRAGMENT + self._lane % FRAGMENT
@@ -210,7 +217,7 @@ class MatrixAttention(Attending):
         carried: list[Value],
     ) -> list[Value]:
         """Return greatest logits, sums and results after one more tile of keys."""
-        build, count = self.frame.build, self.tile.fragments
+        build, count, each = self.frame.build, self.tile.fragments, self._traits.result_count
         keys, values = stagings
         scores = self._scores(keys, here, queries)
         powers: list[list[Value]] = []
@@ -218,7 +225,7 @@ class MatrixAttention(Attending):
         for f in range(count):
             before, total = carried[f], carried[count + f]
             after, down, found = self._powers(number, f, scores[f], before)
-            powers.append([self._operand(found[i : i + 8]) for i in range(0, len(found), 8)])
+            powers.append([self._operand(found[i : i + each]) for i in range(0, len(found), each)])
             greatest.append(after)
             sums.append(build.op("fma", F32, total, down, self.sum(found)))
             first = 2 * count + f * self._parts
@@ -257,7 +264,7 @@ class MatrixAttention(Attending):
             for i in range(eight)
         ]
         logits = self.logits(cells, scores)
-        after = self.greatest([before, self.across(self.greatest(logits), (FRAGMENT,), "fmax")])
+        after = self.greatest([before, self.across(self.greatest(logits), self._sharing, "fmax")])
         scale = build.const(self.sources.found.scale, F32)
         lowered = build.op("fmul", F32, self.safe(after), build.const(-self.sources.found.scale, F32))
         # The hardware's exp2 flushes denormal results. They do not change a sum of 1 or more.
@@ -286,7 +293,7 @@ class MatrixAttention(Attending):
         return build.vector([build.op("fmul", F32, one, down) for one in parts])
 
     def _multiplied(self, a: Value, b: Value, total: Value) -> Value:
-        return self.frame.build.op("matrix", total.type, a, b, total, imm=KINDS[self._dtype][0])
+        return self.frame.build.op("matrix", total.type, a, b, total, imm=self._traits.kind)
 
     def _address(self, staging: Staging, here: Value) -> Value:
         """Return the LDS address of this lane's part of the first fragment, with the rows permuted by `spread`."""
@@ -305,7 +312,7 @@ class MatrixAttention(Attending):
         values: list[Value] = []
         runs: list[Run] = []
         for f in range(count):
-            total = self.below(self.across(found[count + f], (FRAGMENT,), "fadd"))
+            total = self.below(self.across(found[count + f], self._sharing, "fadd"))
             inverse = build.op("div", F32, build.const(1.0, F32), total)
             for part in range(self._parts):
                 runs.append(Run(len(values), self._row(f), part * FRAGMENT + self._neighbours(), eight))
@@ -319,7 +326,7 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     sources, inputs = Sources(problem), problem.kernel.inputs
     factors = {uncast(one, inputs).dtype for one in (sources.queries, sources.keys, sources.values)}
     narrow = sources.found.narrow
-    if traits.matrix is None or narrow not in NARROW or factors != {narrow} or narrow.name not in traits.matrix.kinds:
+    if narrow not in NARROW or factors != {narrow} or narrow.name not in traits.matrix:
         return []
     n, deep = (-(-size // FRAGMENT) * FRAGMENT for size in (problem.n, sources.deep))
     max_fragments = 1 if max(n, deep) > WIDE_VALUES else 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ringup.compiler.graph.index import Int
@@ -12,28 +12,32 @@ Place = tuple[Int, Int]
 
 @dataclass(frozen=True)
 class MatrixTraits:
-    """How matrix instructions distribute products of 16 x 16 x 16 over the lanes of a wave.
+    """How matrix instructions distribute products of 16 x 16 x `depth` over the lanes of a wave, for one type of
+    factors. `kind`: its name in the machine IR.
 
     A lane holds `operand_count` elements of each factor, one row of A (column of B) at adjacent k: `operand(lane)`
     returns the row and the first k. It holds `result_count` elements of the result: `result(lane, i)` returns row and
-    column. `kinds`: the names of the factors' dtypes. If row r of A is row `spread(r)` of the matrix that is
-    multiplied, the results of a lane are adjacent in one column: rows lane // 16 * `result_count` + i.
+    column. If row r of A is row `spread(r)` of the matrix that is multiplied, the results of a lane are adjacent in one
+    column: rows lane // 16 * `result_count` + i (not for f64).
     """
 
+    kind: str
     operand_count: int
     result_count: int
     operand: Callable[[Int], Place]
     result: Callable[[Int, int], Place]
-    kinds: frozenset[str]
     spread: Callable[[Int], Int]
+    depth: int = 16
 
 
 @dataclass(frozen=True)
 class Traits:
-    """One target. A wave has `wave_size` lanes. A group has at most `max_threads` threads and `lds_bytes` of LDS."""
+    """One target. A wave has `wave_size` lanes. A group has at most `max_threads` threads and `lds_bytes` of LDS.
+    `matrix`: for each dtype of factors that matrix instructions accept, by name, how.
+    """
 
     wave_size: int
     compute_units: int
     lds_bytes: int
     max_threads: int
-    matrix: MatrixTraits | None
+    matrix: Mapping[str, MatrixTraits]

@@ -1,4 +1,5 @@
-"""Tiles of a contraction by matrix instructions: f16 or bf16 factors with f32 sums, or bytes with 32-bit integer sums.
+"""Tiles of a contraction by matrix instructions: f16 or bf16 factors with f32 sums, or bytes with 32-bit integer sums;
+on CDNA also f32 and f64.
 
 A wave holds a rectangle of 16 x 16 fragments. A factor that is a cast of a narrow tensor is used before the cast: the
 instruction widens it exactly as the cast would.
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import axis
-from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, node
+from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, cast, node
 from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.frame import Lowered
@@ -21,13 +22,20 @@ from ringup.compiler.kernel.contraction.contraction import Contraction, Problem,
 from ringup.compiler.machine.ir import I32, Value
 
 FRAGMENT = 16
-# For each factor dtype: its name in the machine IR, and the dtype of the sums.
-KINDS = {
-    dtypes.float16: ("f16", dtypes.float32),
-    dtypes.bfloat16: ("bf16", dtypes.float32),
-    dtypes.int8: ("i8", dtypes.int32),
-    dtypes.uint8: ("u8", dtypes.uint32),
+# Lanes of RDNA's waves, for which TILES are.
+WAVE = 32
+# For each factor dtype, the dtype of the sums.
+SUMS = {
+    dtypes.float16: dtypes.float32,
+    dtypes.bfloat16: dtypes.float32,
+    dtypes.int8: dtypes.int32,
+    dtypes.uint8: dtypes.uint32,
+    dtypes.float32: dtypes.float32,
+    dtypes.float64: dtypes.float64,
 }
+# QUIRK: CDNA3 multiplies floats of 8 bits too, but of other formats than these: half the value, and no infinity or
+# negative zero. Source: CDNA3 ISA reference, "8-bit floating point": the FNUZ formats.
+EIGHTHS = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
 # Bytes after each row in LDS. Rows then start in different banks and stay aligned for the widest access.
 PAD_BYTES = 16
 
@@ -42,7 +50,7 @@ class MatrixTile:
     waves_m: int
     waves_n: int
     speed: float
-    wave: int = 32
+    wave: int = WAVE
 
     @property
     def threads(self) -> int:
@@ -71,6 +79,26 @@ TRIED = (
     MatrixTile(64, 64, 32, 2, 1, 0.75),
     MatrixTile(64, 32, 32, 2, 1, 0.6),
     MatrixTile(32, 32, 64, 2, 2, 0.4),
+)
+
+
+# The same for waves of 64 lanes, which hold larger rectangles.
+WIDE_TILES = (
+    MatrixTile(128, 128, 32, 2, 2, 1.0),
+    MatrixTile(128, 64, 32, 2, 1, 0.9),
+    MatrixTile(64, 128, 32, 1, 2, 0.9),
+    MatrixTile(64, 64, 32, 2, 1, 0.75),
+    MatrixTile(32, 64, 32, 1, 2, 0.6),
+    MatrixTile(32, 32, 32, 1, 1, 0.45),
+    MatrixTile(16, 32, 32, 1, 1, 0.35),
+)
+WIDE_TRIED = (
+    MatrixTile(128, 128, 32, 4, 2, 0.9),
+    MatrixTile(128, 128, 32, 2, 4, 0.9),
+    MatrixTile(64, 64, 64, 2, 2, 0.75),
+    MatrixTile(64, 64, 32, 1, 1, 0.75),
+    MatrixTile(64, 64, 32, 2, 2, 0.75),
+    MatrixTile(32, 32, 64, 1, 2, 0.4),
 )
 
 
@@ -107,12 +135,12 @@ class MatrixContraction(Contraction):
         return [zeros] * (self._rows * self._columns)
 
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
-        """Return the fragments with the products of the slice added, 16 k at a time."""
+        """Return the fragments with the products of the slice added, as many k at a time as the instruction has."""
         build = self.frame.build
         found = list(totals)
-        kind = KINDS[self.sides[0].factor.dtype][0]
+        kind = self._traits.kind
         addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
-        for k in range(0, self.tile.k, FRAGMENT):
+        for k in range(0, self.tile.k, self._traits.depth):
             rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
             columns = [self._fragment(stagings[1], addresses[1], j, k) for j in range(self._columns)]
             for i, a in enumerate(rows):
@@ -158,15 +186,19 @@ class MatrixContraction(Contraction):
 
 
 def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
-    """Return a factor before it was widened, or unchanged if it was not. Movement between is repeated on the narrow
-    elements.
+    """Return a factor before it was widened, or unchanged if it was not; a float of 8 bits as one of 16. Movement
+    between is repeated on the narrow elements.
 
     A node of `inputs` is read from memory and stays as it is.
     """
     if factor in inputs:
         return factor
-    if factor.op is Op.CAST and KINDS.get(factor.sources[0].dtype, ("", None))[1] is factor.dtype:
+    widens = factor.op is Op.CAST and factor.dtype.bits > factor.sources[0].dtype.bits
+    if widens and SUMS.get(factor.sources[0].dtype) is factor.dtype:
         return factor.sources[0]
+    # Every float of 8 bits is one of 16.
+    if widens and factor.sources[0].dtype in EIGHTHS and factor.dtype is dtypes.float32:
+        return cast(factor.sources[0], dtypes.float16)
     if factor.op in MOVEMENT:
         inner = uncast(factor.sources[0], inputs)
         if inner is not factor.sources[0]:
@@ -174,27 +206,53 @@ def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
     return factor
 
 
-def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem] | None:
-    """Return the problems with factors that matrix instructions accept, all of one kind; None if they have none."""
-    factors = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
-    narrow = factors[0][0].dtype
-    if any(one.dtype is not narrow for pair in factors for one in pair) or narrow.name not in traits.kinds:
+def narrowed(problems: Sequence[Problem], traits: Traits) -> list[Problem] | None:
+    """Return the problems with factors that matrix instructions accept, all of one kind; None if they have none. Where
+    they are not of one kind before they were widened, they may be afterwards.
+    """
+    if not traits.matrix:
         return None
-    if any(KINDS[narrow][1] is not problem.dtype for problem in problems):
-        return None
-    for problem, pair in zip(problems, factors, strict=True):
-        problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, pair, strict=True))
-    return list(problems)
+    wide = [[side.factor for side in problem.sides] for problem in problems]
+    narrow = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
+    for factors in (narrow, wide):
+        kind = factors[0][0].dtype
+        if any(one.dtype is not kind for pair in factors for one in pair) or kind.name not in traits.matrix:
+            continue
+        if any(SUMS[kind] is not problem.dtype for problem in problems):
+            continue
+        for problem, pair in zip(problems, factors, strict=True):
+            problem.sides = tuple(
+                replace(side, factor=factor) for side, factor in zip(problem.sides, pair, strict=True)
+            )
+        return list(problems)
+    return None
+
+
+def _kind(problem: Problem, traits: Traits) -> MatrixTraits:
+    return traits.matrix[problem.sides[0].factor.dtype.name]
+
+
+def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> list[MatrixTile]:
+    """Return the tiles for the factors' type and the target's waves: with less depth for wider types, and without those
+    that LDS does not hold. `problem` is `narrowed`.
+    """
+    kind, size_bytes = _kind(problem, traits), problem.sides[0].factor.dtype.size_bytes
+    found = []
+    for tile in tiles:
+        k = max(kind.depth, tile.k * 2 // max(2, size_bytes))
+        slices = 2 * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
+        if k % kind.depth == 0 and slices <= traits.lds_bytes:
+            found.append(replace(tile, k=k, wave=traits.wave_size))
+    return by_speed(list(dict.fromkeys(found)), problem, traits.compute_units)
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
     """Return every candidate tile, the heuristic one first."""
-    return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
+    usual, tried = (TILES, TRIED) if traits.wave_size == WAVE else (WIDE_TILES, WIDE_TRIED)
+    return _fitting(usual, problem, traits) + _fitting(tried, problem, traits)
 
 
 def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
     """Return the machine IR of `narrowed` contractions by matrix instructions, with the given or the heuristic tile."""
-    if traits.matrix is None:
-        raise ValueError("the target has no matrix instructions")
-    tile = choice or by_speed(TILES, problems[0], traits.compute_units)[0]
-    return MatrixContraction(problems, name, tile, traits.matrix).lower()
+    tile = choice or candidates(problems[0], traits)[0]
+    return MatrixContraction(problems, name, tile, _kind(problems[0], traits)).lower()

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.errors import CompileError
 
+_NARROW: Final = {"float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8"}
 # Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)": each half of the wave holds all of A and B, one
 # row or column in each lane; each half holds every second row of the result.
-_RDNA3_MATRIX = MatrixTraits(
-    operand_count=16,
-    result_count=8,
-    operand=lambda lane: (lane % 16, 0),
-    result=lambda lane, i: (lane // 16 + 2 * i, lane % 16),
-    kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
-    spread=lambda row: row % 2 * 8 + row // 2,
-)
+_RDNA3_MATRIX = {
+    name: MatrixTraits(
+        kind,
+        operand_count=16,
+        result_count=8,
+        operand=lambda lane: (lane % 16, 0),
+        result=lambda lane, i: (lane // 16 + 2 * i, lane % 16),
+        spread=lambda row: row % 2 * 8 + row // 2,
+    )
+    for name, kind in _NARROW.items()
+}
 # Source: RDNA4 ISA reference, the same chapter: the halves divide k between them, and each holds half of the rows.
-_RDNA4_MATRIX = MatrixTraits(
-    operand_count=8,
-    result_count=8,
-    operand=lambda lane: (lane % 16, lane // 16 * 8),
-    result=lambda lane, i: (lane // 16 * 8 + i, lane % 16),
-    kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
-    spread=lambda row: row,
-)
+_RDNA4_MATRIX = {
+    name: MatrixTraits(
+        kind,
+        operand_count=8,
+        result_count=8,
+        operand=lambda lane: (lane % 16, lane // 16 * 8),
+        result=lambda lane, i: (lane // 16 * 8 + i, lane % 16),
+        spread=lambda row: row,
+    )
+    for name, kind in _NARROW.items()
+}
+# Source: AMD's matrix instruction calculator, cdna3: the quarters of a wave divide k between them, and each holds a
+# quarter of the rows. Four instructions of f32 or f64, with 4 k each, are one product here: of a lane's four elements,
+# each takes one. There is no product of unsigned bytes.
+_CDNA3_MATRIX = {
+    "float16": MatrixTraits(
+        "f16",
+        operand_count=4,
+        result_count=4,
+        operand=lambda lane: (lane % 16, lane // 16 * 4),
+        result=lambda lane, i: (lane // 16 * 4 + i, lane % 16),
+        spread=lambda row: row,
+    )
+}
+_CDNA3_MATRIX |= {
+    "bfloat16": replace(_CDNA3_MATRIX["float16"], kind="bf16"),
+    "float32": replace(_CDNA3_MATRIX["float16"], kind="f32"),
+    "float64": replace(_CDNA3_MATRIX["float16"], kind="f64", result=lambda lane, i: (lane // 16 + 4 * i, lane % 16)),
+    "int8": replace(
+        _CDNA3_MATRIX["float16"],
+        kind="i8x32",
+        operand_count=8,
+        operand=lambda lane: (lane % 16, lane // 16 * 8),
+        depth=32,
+    ),
+}
 # Of one group.
 LDS_BYTES = 64 << 10
 TRAITS = {
     "gfx1100": Traits(32, 96, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
-    "gfx942": Traits(64, 304, LDS_BYTES, 1024, None),
+    "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX),
 }
 
 

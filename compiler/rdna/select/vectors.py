@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.instructions.code import Operand, Part
@@ -44,18 +44,27 @@ def _dot(e: Emitter, v: Value, d: Place) -> None:
     return e.valu("v_dot4_u32_u8", d, e.any(a), e.any(b), e.any(c))
 
 
-_MATRICES = {
+_Matrices = Mapping[str, tuple[str, tuple[int, int, int] | None]]
+# For `matrix`: (layout, kind): mnemonic, and the signs that it takes as modifiers.
+_WMMA: _Matrices = {
     "f16": ("v_wmma_f32_16x16x16_f16", None), "bf16": ("v_wmma_f32_16x16x16_bf16", None), "i8": ("v_wmma_i32_16x16x16_iu8", (1, 1, 0)),
     "u8": ("v_wmma_i32_16x16x16_iu8", (0, 0, 0)),
 }  # fmt: skip
+_MFMA: _Matrices = {
+    "f16": ("v_mfma_f32_16x16x16_f16", None), "bf16": ("v_mfma_f32_16x16x16_bf16", None), "i8x32": ("v_mfma_i32_16x16x32_i8", None),
+    "f32": ("v_mfma_f32_16x16x4_f32", None), "f64": ("v_mfma_f64_16x16x4_f64", None),
+}  # fmt: skip
+_MATRICES = {"rdna3": _WMMA, "rdna4": _WMMA, "cdna3": _MFMA}
+# Products of several instructions, one for each element of a lane.
+_STEPS = frozenset(("f32", "f64"))
 
 
 def _matrix(e: Emitter, v: Value, d: Place) -> None:
     """Multiply matrices. A and B must not share registers with the result; the addend may be in the same registers."""
-    found = _MATRICES.get(v.imm)
-    if found is None:
-        raise CompileError(f"matrix of {v.imm}: RDNA multiplies {', '.join(_MATRICES)}")
-    name, signs = found
+    known = _MATRICES[e.row.matrix]
+    if v.imm not in known:
+        raise CompileError(f"matrix of {v.imm}: {e.row.name} multiplies {', '.join(known)}")
+    name, signs = known[v.imm]
     a, b, c = v.args
     e.claim(c, d)
     x, y = e.vector(a), e.vector(b)
@@ -63,7 +72,11 @@ def _matrix(e: Emitter, v: Value, d: Place) -> None:
     to = d
     if any(_reg(one) is _reg(d) for one in (x, y)):
         to = e.temporary("v", d.count)
-    if signs is None:
+    if v.imm in _STEPS:
+        wide = a.type.bits // 32
+        for i in range(a.type.count):
+            e.emit(name, to, part(x, i * wide, wide), part(y, i * wide, wide), to if i else z)
+    elif signs is None:
         e.emit(name, to, x, y, z)
     else:
         e.emit(name, to, x, y, z, neg_lo=signs)

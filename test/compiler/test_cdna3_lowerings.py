@@ -1,0 +1,99 @@
+"""Kernels in waves of 64 lanes and products by the matrix instructions of gfx942: the machine IR of the kernels,
+evaluated with the layouts of AMD's matrix instruction calculator, gives NumPy's numbers.
+"""
+
+import ml_dtypes
+import numpy as np
+import on_cores
+import pytest
+from attention_numpy import attended
+from language.small_graphs import CASES
+
+from ringup.compiler.compile import compile_graph
+from ringup.compiler.isa.amd.assembly import disassembler
+from ringup.compiler.isa.amd.objects import elf_read
+from ringup.compiler.tensor import Tensor, device
+from ringup.compiler.tensor.order import prepared
+
+draw = np.random.default_rng(942)
+
+
+def numbers(*shape, kind=np.float32):
+    return draw.standard_normal(shape).astype(kind)
+
+
+def whole(*shape, most=127, kind=np.int32):
+    return draw.integers(-most, most, shape).astype(kind)
+
+
+A, B = numbers(70, 130), numbers(130, 65)
+DOUBLES = numbers(40, 50, kind=np.float64), numbers(50, 30, kind=np.float64)
+BYTES = whole(33, 70, kind=np.int8), whole(70, 40, kind=np.int8)
+EIGHTHS = numbers(40, 64, kind=ml_dtypes.float8_e4m3fn), numbers(64, 33, kind=ml_dtypes.float8_e5m2)
+HALVES, BRAINS = (tuple(numbers(48, 48, kind=kind) for _ in range(2)) for kind in (np.float16, ml_dtypes.bfloat16))
+QUERIES = [numbers(1, 2, 70, 32, kind=np.float16) for _ in range(3)]
+ONE = numbers(1, 2, 1, 32), numbers(1, 2, 300, 32), numbers(1, 2, 300, 32)
+LINES, LONG, SORTED = whole(5, 50), whole(2, 3000), whole(2, 600, most=9999)
+# The same, and what a wave of 64 lanes changes.
+MORE = {
+    "a row of a wave and more": (lambda: Tensor(A).softmax(1), np.exp(A) / np.exp(A).sum(1, keepdims=True), 1e-6),
+    "columns": (lambda: Tensor(A).sum(0), A.sum(0), 1e-4),
+    "scans of half a wave": (lambda: Tensor(LINES).cumsum(1), LINES.cumsum(1), 0),
+    "scans of many waves": (lambda: Tensor(LONG).cumsum(1), LONG.cumsum(1), 0),
+    "sort of many waves": (lambda: Tensor(SORTED).sort(1)[0], np.sort(SORTED, 1), 0),
+    "attention of f16": (
+        lambda: Tensor(QUERIES[0]).scaled_dot_product_attention(Tensor(QUERIES[1]), Tensor(QUERIES[2])),
+        attended(*(one.astype(np.float32) for one in QUERIES)), 3e-3,
+    ),
+    "attention of one query": (
+        lambda: Tensor(ONE[0]).scaled_dot_product_attention(Tensor(ONE[1]), Tensor(ONE[2])), attended(*ONE), 1e-5
+    ),
+}  # fmt: skip
+
+
+def product(pair, wide, narrow=None):
+    """Return a product as a graph, and NumPy's."""
+    as_wide = "float32" if wide is np.float32 else "int32" if wide is np.int32 else "float64"
+    a, b = pair
+    return lambda: Tensor(a).cast(as_wide) @ Tensor(b).cast(as_wide), a.astype(wide) @ b.astype(wide)
+
+
+# The instruction, the graph and NumPy's product, the tolerance.
+PRODUCTS = {
+    "f32": ("v_mfma_f32_16x16x4_f32", *product((A, B), np.float32), 1e-4),
+    "f64": ("v_mfma_f64_16x16x4_f64", *product(DOUBLES, np.float64), 1e-12),
+    "f16": ("v_mfma_f32_16x16x16_f16", *product(HALVES, np.float32), 1e-4),
+    "bf16": ("v_mfma_f32_16x16x16_bf16", *product(BRAINS, np.float32), 1e-4),
+    "i8": ("v_mfma_i32_16x16x32_i8", *product(BYTES, np.int32), 0),
+    # As f16, exactly.
+    "f8": ("v_mfma_f32_16x16x16_f16", *product(EIGHTHS, np.float32), 1e-4),
+}
+
+
+def check(make, wanted, tolerance):
+    with device(on_cores.OnMachine("gfx942")):
+        found = make().numpy()
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_kernels_of_waves_of_64_compute_what_numpy_does(name):
+    check(*(CASES | MORE)[name])
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_use_the_matrix_instruction_of_their_type(name):
+    mnemonic, make, wanted, tolerance = PRODUCTS[name]
+    check(make, wanted, tolerance)
+    graph = compile_graph(prepared([make().node]), "gfx942")
+    _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
+    text = "\n".join(listing.lines(places=False))
+    assert f"{mnemonic} v[" in text
+    assert {line.split()[0] for line in text.splitlines() if "_mfma_" in line} == {mnemonic}
+
+
+def test_products_of_unsigned_bytes_have_no_matrix_instruction():
+    a, b = (Tensor(np.zeros((32, 32), np.uint8)).cast("uint32") for _ in range(2))
+    graph = compile_graph(prepared([(a @ b).node]), "gfx942")
+    _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
+    assert "_mfma_" not in "\n".join(listing.lines(places=False))
