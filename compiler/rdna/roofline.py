@@ -32,7 +32,7 @@ CHIPS: Final = {
     "gfx1100": Chip("Radeon RX 7900 XTX", 2500, 960e9),
     "gfx1151": Chip("Radeon 8060S", 2900, 256e9),
     "gfx1201": Chip("Radeon RX 9070 XT", 2970, 640e9),
-    "gfx942": Chip("Instinct MI300X", 2100, 5300e9),
+    "gfx942": Chip("MI300X", 2100, 5300e9),
 }
 
 

@@ -5,7 +5,7 @@ from language import programs
 
 # Programs of one seed. `make fuzz` has time for 500 seeds.
 EACH = 4
-CHIPS = ("gfx1100", "gfx1100", "gfx1100", "gfx1201", "gfx1151")
+CHIPS = ("gfx1100", "gfx1100", "gfx942", "gfx1201", "gfx1151")
 
 
 @pytest.mark.seeds(10, share=8)

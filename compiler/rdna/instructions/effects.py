@@ -110,7 +110,8 @@ class Effects(NamedTuple):
     `kind` is a key of `COSTS`. `memory` is the place (global, scratch, flat, lds, scalar, image, sample); `access` is
     read, write, atomic (both), update (an atomic without a result) or empty. `counters` names the counters that the
     instruction increments. `late`: operands that are read so late that a result must not be in their registers.
-    `any_lane`: reads or writes lanes that EXEC disables.
+    `any_lane`: reads or writes lanes that EXEC disables. `lead`: cycles for which the results of vector instructions
+    must be ready before it, beyond their latency.
     """
 
     kind: str
@@ -128,6 +129,7 @@ class Effects(NamedTuple):
     late: tuple[int, ...]
     any_lane: bool
     formats: tuple[str, ...]
+    lead: int = 0
 
 
 class Counters(NamedTuple):
@@ -293,6 +295,7 @@ class EffectTable:
             ordered=bool(_ORDERED.match(name)) or memory == "flat", branch=name.startswith(("s_branch", "s_cbranch", "s_setpc", "s_endpgm")),
             late=late,
             any_lane=bool(_ANY_LANE.match(name)) or bool(modifiers.get("fi")), formats=tuple(one.format for one, _ in fitting),
+            lead=_lead(name, kind, dpp) if self._generation == "gfx9" else 0,
         )  # fmt: skip
 
     def _hidden(self, name: str, form: InstructionFacts) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -356,6 +359,13 @@ class EffectTable:
             return (names.bvh,)
         first = names.store if access in ("write", "update") else names.load
         return (first, names.lds) if memory == "flat" else (first,)
+
+
+def _lead(name: str, kind: str, dpp: bool) -> int:
+    """Return the cycles of the wait states that an instruction needs on gfx9 (`passes/wait_states.py`)."""
+    if dpp or kind == "wmma":
+        return 4
+    return 8 if name.startswith("v_div_fmas") else 2 if name.startswith("v_read") else 0
 
 
 def _returns(modifiers: dict[str, object]) -> bool:

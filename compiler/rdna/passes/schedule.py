@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ringup.compiler.rdna.instructions.code import Part, Reg
 from ringup.compiler.rdna.instructions.effects import EXEC_LO
+from ringup.compiler.rdna.instructions.effects import VECTOR as VECTOR_KINDS
 from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.passes.memory_order import Roots, memory_edges
@@ -316,7 +317,8 @@ def dependencies(program: Program, steps: list[Step], roots: Roots) -> tuple[lis
         for unit in step.reads:
             if unit in writer:
                 i = writer[unit]
-                before[i] = steps[i].effects.latency
+                made = steps[i].effects
+                before[i] = made.latency + step.effects.lead if made.kind in VECTOR_KINDS else made.latency
             if unit in readers:
                 readers[unit].append(j)
             else:

@@ -311,6 +311,9 @@ class Emitter:
             if base in seen:
                 continue
             number_ = isinstance(base, int)
+            # `encodings.py` copies it, once for all instructions of a block.
+            if number_ and not self.row.long_literals:
+                continue
             if len(seen) < limit and not (number_ and literal):
                 seen.append(base)
                 literal |= number_

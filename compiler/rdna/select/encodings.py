@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ringup.autogen.isa import InstructionFacts
-from ringup.compiler.rdna.instructions.code import Block, Instr, Operand, Part, Reg, Signed, Special
+from ringup.compiler.rdna.instructions.code import EXEC, Block, Instr, Operand, Part, Reg, Signed, Special
 from ringup.compiler.rdna.instructions.effects import VCC_LO, EffectTable, effects
 from ringup.errors import CompileError
 
 _SHORT: Final = frozenset(("VOP1", "VOP2", "VOPC"))
 # Literals kept in SGPRs for the whole kernel, and for a block.
 MAX_KEPT, MAX_OF_BLOCK = 24, 16
+# Those kept in VGPRs for a block.
+MAX_VECTORS: Final = 4
 # Instructions whose scalar sources are no constants: lane numbers, and a source that must be scalar.
 _LANES: Final = frozenset(("v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32"))
 
@@ -37,15 +39,19 @@ class _Fitting:
         self._kept: dict[int, Reg] = {}
         self.kept_moves: list[Instr] = []
         self._here: dict[int, Reg] = {}
+        self._vectors: dict[int, Reg] = {}
         self._made: list[Instr] = []
         self._loops = False
 
     def block(self, block: Block) -> list[Instr]:
         """Return the instructions of a block, with the copies."""
-        self._here, self._made, self._loops = {}, [], block.depth > 0
+        self._here, self._vectors, self._made, self._loops = {}, {}, [], block.depth > 0
         for instr in block.instrs:
             if instr.mnemonic[:2] == "v_" and instr.mnemonic not in _LANES:
                 self._fit(instr)
+            elif "saveexec" in instr.mnemonic or instr.operands[:1] == [EXEC]:
+                # Copies made for the lanes of before may lack lanes, or have more.
+                self._vectors = {}
             self._made.append(instr)
         return self._made
 
@@ -120,6 +126,14 @@ class _Fitting:
                 )
         elif isinstance(base, Special) and base.name in ("vcc", "exec"):
             raise CompileError(f"{base} as a second scalar operand")
+        elif isinstance(base, int):
+            found = self._vectors.get(base)
+            if found is None:
+                found = Reg("v")
+                self._made.append(Instr("v_mov_b32", found, base))
+                if len(self._vectors) < MAX_VECTORS:
+                    self._vectors[base] = found
+            made = found
         else:
             made = Reg("v")
             self._made.append(Instr("v_mov_b32", made, base))

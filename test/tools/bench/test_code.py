@@ -23,6 +23,7 @@ from ringup.errors import CompileError, NotSupported, RingupError
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
 from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.tools.bench import static_code
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import code
 from ringup.tools.bench.listing import listing, traces
@@ -36,9 +37,9 @@ def floats(*sizes, dtype="float32"):
     return Tensor.empty(*sizes, dtype=dtype)
 
 
-def steps_of(tensor):
+def steps_of(tensor, target=TARGET):
     found = []
-    compile_graph([tensor.node], TARGET, watch=found.append)
+    compile_graph([tensor.node], target, watch=found.append)
     return found
 
 
@@ -380,15 +381,15 @@ def test_kernels_are_counted_and_figures_are_json():
 
 
 def test_the_bench_names_graph_and_kernel_without_the_checksum(monkeypatch):
-    steps = steps_of(floats(64, 300).softmax(-1))
+    steps = {target: steps_of(floats(64, 300).softmax(-1), target) for target in (code.TARGET, code.WRITTEN_ONLY)}
     monkeypatch.setattr(code, "MEASURED", ("rows",))
-    monkeypatch.setattr(code, "kernels", lambda graph: steps)
+    monkeypatch.setattr(code, "kernels", lambda graph, target=code.TARGET: steps[target])
     said = []
     bench = Bench(sources=None, peer=Peer(None), fresh=None, quick=True, say=said.append)
     rows = [json.loads(one.as_json()) for one in code.measure(bench)]
-    (step,) = steps
-    assert said == [f"rows, {step.binary.name[:-9]}"]
-    assert all(row["name"].startswith(f"{said[0]}: ") for row in rows)
+    (step,) = steps[code.TARGET]
+    assert said == [f"rows, {step.binary.name[:-9]}", "gfx942: rows"]
+    assert all(row["name"].startswith((f"{said[0]}: ", f"{said[1]}: ")) for row in rows)
     assert {row["unit"] for row in rows} == {"instructions", "cycles", "registers", "waves"}
     assert all(row["peer"] > 0 for row in rows if row["unit"] == "cycles")
 
@@ -421,3 +422,14 @@ def test_a_kernel_of_unknown_sizes_is_refused():
 )
 def test_differences_are_relative_above_one(a, b, apart):
     assert code.difference(np.array(a), np.array(b)) == pytest.approx(apart)
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul f16"])
+def test_code_for_gfx942_is_counted_beside_llvms(name):
+    """The counts of both are near each other, and the figures are those of all kernels of a graph."""
+    (step,) = code.kernels(name, "gfx942")
+    ours, theirs = static_code.compared(step)
+    assert 0.8 < ours.instructions / theirs.instructions < 1.2
+    assert (ours.loops > 0) == (theirs.loops > 0)
+    rows = list(static_code.figures(name, [step]))
+    assert next(row.ours for row in rows) == ours.instructions

@@ -18,6 +18,8 @@ TRIPLE = "amdgcn-amd-amdhsa"
 BEYOND = 0x8000_0000  # number of records of a descriptor, and an offset out of its range
 # last word of a raw memory descriptor. Source: RDNA3 ISA reference, "Buffer Resource Descriptor": OOB_SELECT, FORMAT
 WORD3 = 3 << 28 | 22 << 12
+# of gfx9: word 3, and the offset as an inline constant. Source: CDNA3 ISA reference, "Buffer Resource Descriptor"
+GFX9_WORD3, GFX9_BEYOND = 4 << 15, 0xC000_0000
 ATOMICS = {
     "add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "swap": "xchg", "min_s": "min", "max_s": "max", "min_u": "umin",
     "max_u": "umax", "fadd": "fadd", "fmin": "fmin", "fmax": "fmax",
@@ -47,16 +49,16 @@ UNUSED = (
 )
 
 
-def module(function: Function) -> str:
+def module(function: Function, target: str = "gfx1100") -> str:
     """Return an LLVM module that holds the kernel. Raises CompileError for an operation without a rule."""
-    return _Module(function).text()
+    return _Module(function, target).text()
 
 
 class _Module:
     """One kernel during its translation."""
 
-    def __init__(self, function: Function) -> None:
-        self.function, self.wave_size = function, function.wave_size
+    def __init__(self, function: Function, target: str) -> None:
+        self.function, self.wave_size, self.target = function, function.wave_size, target
         self._lines: list[str] = []
         self._names: dict[Value, str] = {}
         self._descriptors: dict[str, str] = {}
@@ -287,16 +289,17 @@ class _Module:
         if not 0 < self.function.params[number].size_bytes <= BEYOND:
             return None
         descriptor = f"%d{number}"
+        word3, beyond = (GFX9_WORD3, GFX9_BEYOND) if self.target.startswith("gfx9") else (WORD3, BEYOND)
         self._descriptors[descriptor] = (
             f"  {descriptor} = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1("
-            f"ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
+            f"ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {word3})"
         )
         at = self.of(offset)
         # the sum is within the buffer, even if a step wraps
         for one in moves:
             low = self.line(f"trunc i64 {self.of(one)} to i32")
             at = self.line(f"add i32 {at}, {low}")
-        at = self.line(f"select i1 {mask}, i32 {at}, i32 {BEYOND}")
+        at = self.line(f"select i1 {mask}, i32 {at}, i32 {beyond}")
         if added:
             at = self.line(f"add nuw i32 {at}, {added}")
         return f"ptr addrspace(8) {descriptor}, i32 {at}, i32 0, i32 0"

@@ -51,6 +51,7 @@ class Writer(Protocol):
     """The part of the function that operations use."""
 
     wave_size: int
+    target: str
 
     def of(self, value: Value) -> str:
         """Return the name or constant of a value."""
@@ -221,9 +222,34 @@ ROW_XMASK = 0x160
 ROW_SHR = 0x110  # the lane that many positions lower in the row
 
 
+# gfx9: the DPP controls that exchange lanes, by distance. Source: CDNA3 ISA reference, "DPP Control"
+GFX9_EXCHANGES = {1: 0xB1, 2: 0x4E, 3: 0x1B, 7: 0x141, 8: 0x128, 15: 0x140}
+
+
+def _gfx9_exchange(w: Writer, number: str, mask: int) -> str:
+    """Exchange by DPP, once or twice, by a swizzle within 32 lanes, or by a permutation of all."""
+    if mask & 32:
+        lane = w.line("call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)")
+        lane = w.line(f"call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 {lane})")
+        place = w.line(f"xor i32 {w.line(f'shl i32 {lane}, 2')}, {mask << 2}")
+        return w.line(f"call i32 @llvm.amdgcn.ds.bpermute(i32 {place}, i32 {number})")
+    if mask & 16:
+        return w.line(f"call i32 @llvm.amdgcn.ds.swizzle(i32 {number}, i32 {mask << 10 | 0x1F})")
+    controls = GFX9_EXCHANGES
+    first = mask if mask in controls else next(one for one in (15, 8, 7) if one ^ mask in controls)
+    for one in (first, first ^ mask):
+        if one:
+            number = w.line(
+                f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 {controls[one]}, i32 15, i32 15, i1 true)"
+            )
+    return number
+
+
 def _shuffle_xor(w: Writer, v: Value) -> str:
     """Exchange within rows of 16 by DPP, across two rows by permlanex16: the shortest form that the target has."""
     mask: int = v.imm
+    if w.target.startswith("gfx9"):
+        return _by_dwords(w, v.args[0], lambda number: _gfx9_exchange(w, number, mask))
     if mask & 32:
         raise CompileError("shuffle_xor across halves of a wave64 has no line of LLVM IR here")
 
@@ -282,9 +308,28 @@ _MATRIX = {
 }  # fmt: skip
 
 
+# Source: IntrinsicsAMDGPU.td, "MFMA intrinsics"; the three last operands select nothing. f32 and f64 take one element
+# of a lane at a time.
+_MFMA = {
+    "f16": ("<4 x half>", "<4 x float> @llvm.amdgcn.mfma.f32.16x16x16f16(<4 x half> {x}, <4 x half> {y}, <4 x float> {c}, i32 0, i32 0, i32 0)"),
+    "bf16": ("<4 x i16>", "<4 x float> @llvm.amdgcn.mfma.f32.16x16x16bf16.1k("
+             "<4 x i16> {x}, <4 x i16> {y}, <4 x float> {c}, i32 0, i32 0, i32 0)"),
+    "i8x32": ("i64", "<4 x i32> @llvm.amdgcn.mfma.i32.16x16x32.i8(i64 {x}, i64 {y}, <4 x i32> {c}, i32 0, i32 0, i32 0)"),
+    "f32": ("float", "<4 x float> @llvm.amdgcn.mfma.f32.16x16x4f32(float {x}, float {y}, <4 x float> {c}, i32 0, i32 0, i32 0)"),
+    "f64": ("double", "<4 x double> @llvm.amdgcn.mfma.f64.16x16x4f64(double {x}, double {y}, <4 x double> {c}, i32 0, i32 0, i32 0)"),
+}  # fmt: skip
+
+
 def _matrix(w: Writer, v: Value) -> str:
     """Multiply 16 x 16 x 16; bf16 travels as i16, bytes as dwords."""
-    carrier, call = _MATRIX[v.imm]
+    carrier, call = (_MFMA if w.target.startswith("gfx9") else _MATRIX)[v.imm]
+    if v.imm in ("f32", "f64"):
+        x, y, total = (w.of(one) for one in v.args)
+        type_ = text_of(v.args[0].type)
+        for i in range(v.args[0].type.count):
+            a, b = (w.line(f"extractelement {type_} {one}, i32 {i}") for one in (x, y))
+            total = w.line(f"call {call.format(x=a, y=b, c=total)}")
+        return total
     names = [w.of(one) for one in v.args]
     for i, one in enumerate(v.args[:2]):
         if text_of(one.type) != carrier:
