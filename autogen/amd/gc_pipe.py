@@ -200,6 +200,35 @@ class TCP_STATUS(Word):
     xnack_prt = Field(15)
 
 
+class TCP_UTCL1_CNTL1(Word):
+    force_4k_l2_resp = Field(0)
+    gpuvm_64k_default = Field(1)
+    gpuvm_perm_mode = Field(2)
+    resp_mode = Field(4, 3)
+    resp_fault_mode = Field(6, 5)
+    clientid = Field(15, 7)
+    utcl1_fgcg_repeater_disable = Field(16)
+    reg_inv_vmid = Field(22, 19)
+    reg_inv_all_vmid = Field(23)
+    reg_inv_toggle = Field(24)
+    client_invalidate_all_vmid = Field(25)
+    force_miss = Field(26)
+    reduce_fifo_depth_by_2 = Field(29, 28)
+    reduce_cache_size_by_2 = Field(31, 30)
+
+
+class TCP_UTCL1_CNTL2(Word):
+    spare = Field(7, 0)
+    mtype_ovrd_dis = Field(9)
+    any_line_valid = Field(10)
+    gpuvm_inv_mode = Field(12)
+    force_snoop = Field(14)
+    force_gpuvm_inv_ack = Field(15)
+    force_frag_2m_to_64k = Field(26)
+    thrashing_timeout_protect_enable = Field(27)
+    thrashing_enable = Field(28)
+
+
 class GL1_PIPE_STEER(Word):
     pipe0 = Field(1, 0)
     pipe1 = Field(3, 2)
@@ -682,6 +711,8 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, int]]] = {
         TCP_CNTL2: (0x12B4, 0),
         TCP_INVALIDATE: (0xB00, 0),
         TCP_STATUS: (0xB01, 0),
+        TCP_UTCL1_CNTL1: (0x12B5, 0),
+        TCP_UTCL1_CNTL2: (0x12B6, 0),
         CB_HW_CONTROL: (0x680, 0),
         CB_HW_CONTROL_1: (0x681, 0),
         CB_HW_CONTROL_2: (0x682, 0),

@@ -53,16 +53,22 @@ class Radeon(AnyRadeon[Device, QueueSet]):
     """One card that is up. It belongs to the thread that opened it. Use it as a context manager, or `close` it."""
 
     def __init__(
-        self, device: Device, *, firmware: Path | str | Iterable[Path | str] = (), watch: Watcher | None = None
+        self,
+        device: Device,
+        *,
+        firmware: Path | str | Iterable[Path | str] = (),
+        watch: Watcher | None = None,
+        force: bool = False,
     ) -> None:
         """Bring the card up. `firmware`: one or several files or folders that come before the system's. `watch` is
-        called for every stage.
+        called for every stage. `force`: a block of a version that this driver does not know is driven as the nearest
+        one that it knows; a warning and `info.doubts` name it.
 
         Raises a `RingupError` that names the failing stage; the card is torn down then.
         """
         super().__init__(device)
         self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
-        self._watch = watch
+        self._watch, self._force = watch, force
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
         self.rungs: list[Rung] = []
         self._counts = Counts()
@@ -95,7 +101,9 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience_with(self.device))
         self.stages, self.fault, self._late, self._reported = stages.done, None, None, 0
         self._mistakes.forget()
-        self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
+        self._bringup = start = Bringup(
+            self.device, stages, Store(explicit=self._explicit), whole=whole, force=self._force
+        )
         try:
             start.run()
             self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
@@ -171,8 +179,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
     def info(self) -> CardInfo:
         """What the card is and how it was found."""
         ips, blocks = self.blocks.ips, self.blocks
-        shape, core = ips.shape, blocks.gfx.shape
-        assert core is not None  # the core is up
+        shape = ips.shape
         versions = ("gc", "sdma0", "mmhub", "nbio", "mp0", "mp1", "osssys", "hdp", "smuio", "thm")
         return CardInfo(
             name=self.name,
@@ -181,8 +188,8 @@ class Radeon(AnyRadeon[Device, QueueSet]):
             pci_id=self._pci_id,
             vram_bytes=blocks.window.size_bytes,
             window_bytes=blocks.window.visible_bytes,
-            compute_units=core.cu_total,
-            shader_engines=shape.shader_engines,
+            compute_units=blocks.cu_total,
+            shader_engines=shape.shader_engines * len(blocks.cores),
             wave_size=shape.wave_size,
             lds_bytes=shape.lds_bytes_per_cu,
             l2_bytes=shape.l2_bytes,

@@ -3,7 +3,8 @@ application.
 
 Pieces are cut as amdgpu cuts them, to the byte: the security processor checks a signature over each. Source:
 amdgpu_ucode.c, amdgpu_ucode_init_single_fw; amdgpu_psp.c, psp_get_fw_type and parse_sos_bin_descriptor; gfx_v11_0.c and
-gfx_v12_0.c, init_microcode (how many pipes get a stack).
+gfx_v12_0.c, init_microcode (how many pipes get a stack); gfx_v9_4_3.c; amdgpu_sdma.c, amdgpu_sdma_init_microcode;
+smu_v13_0_6_ppt.c, smu_v13_0_6_init_microcode.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Part:
 class Row(NamedTuple):
     """How a section is sent.
 
-    `pipe` selects the engine's pipe that gets this copy. `without` is a section at its end that is cut off.
+    `pipe` selects the engine's pipe that gets this copy. `without` is a section at its end that is cut off. `cores`:
+    major versions of the graphics core that it is sent to; none: all.
     """
 
     ucode_id: int
@@ -44,10 +46,12 @@ class Row(NamedTuple):
     section: str = "code"
     pipe: int | None = None
     without: str = ""
+    cores: tuple[int, ...] = ()
 
 
 # Stacks loaded for each engine, by major version of the graphics core.
-STACK_PIPES = {
+STACK_PIPES: dict[int, dict[str, int]] = {
+    9: {},
     11: {"pfp": 2, "me": 2, "mec": 4},
     12: {"pfp": 1, "me": 1, "mec": 2},
 }
@@ -95,14 +99,23 @@ RLC_2_4 = (
     Row(ucode.AMDGPU_UCODE_ID_SE2_TAP_DELAYS, psp.GFX_FW_TYPE_SE2_TAP_DELAYS, "se2_tap_delays"),
     Row(ucode.AMDGPU_UCODE_ID_SE3_TAP_DELAYS, psp.GFX_FW_TYPE_SE3_TAP_DELAYS, "se3_tap_delays"),
 )
-SDMA_V1 = (Row(ucode.AMDGPU_UCODE_ID_SDMA0, psp.GFX_FW_TYPE_SDMA0),)
+SDMA_V1 = (
+    Row(ucode.AMDGPU_UCODE_ID_SDMA0, psp.GFX_FW_TYPE_SDMA0),
+    # a copy for each engine of an I/O die; all dies take the same ones
+    Row(ucode.AMDGPU_UCODE_ID_SDMA1, psp.GFX_FW_TYPE_SDMA1, cores=(9,)),
+    Row(ucode.AMDGPU_UCODE_ID_SDMA2, psp.GFX_FW_TYPE_SDMA2, cores=(9,)),
+    Row(ucode.AMDGPU_UCODE_ID_SDMA3, psp.GFX_FW_TYPE_SDMA3, cores=(9,)),
+)
 # What a file serves as: header version: pieces.
 ROWS: dict[str, dict[tuple[int, int], tuple[Row, ...]]] = {
     "pfp": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_PFP, psp.GFX_FW_TYPE_CP_PFP),), (2, 0): RS64_PFP},
     "me": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_ME, psp.GFX_FW_TYPE_CP_ME),), (2, 0): RS64_ME},
     "mec": {
         # The jump table is not sent if the RLC loads the engines: psp_load_non_psp_fw, fw_load_skip_check
-        (1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_MEC1, psp.GFX_FW_TYPE_CP_MEC, without="jump_table"),),
+        (1, 0): (
+            Row(ucode.AMDGPU_UCODE_ID_CP_MEC1, psp.GFX_FW_TYPE_CP_MEC, without="jump_table"),
+            Row(ucode.AMDGPU_UCODE_ID_CP_MEC1_JT, psp.GFX_FW_TYPE_CP_MEC_ME1, "jump_table", cores=(9,)),
+        ),
         (2, 0): RS64_MEC,
     },
     "mes": {
@@ -136,6 +149,8 @@ ROWS: dict[str, dict[tuple[int, int], tuple[Row, ...]]] = {
     "smu": {(1, 0): SMU, (2, 0): SMU, (2, 1): SMU},
     "vcn": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_VCN, psp.GFX_FW_TYPE_VCN),)},
 }
+# tables of a smu file for the security processor (P2S): of a card, and of one whose PCI device id ends in `P2S_VARIANT`
+P2S_TABLE, P2S_TABLE_VARIANT, P2S_VARIANT = 0x5032_5358, 0x5032_5303, 0x5
 REG_LIST = psp.GFX_FW_TYPE_REG_LIST  # it is in the PSP's own file, as its "rl" part
 
 
@@ -164,7 +179,7 @@ def ip_parts(image: Image, gc: Version, kind: str | None = None) -> list[Part]:
     if gc[0] not in STACK_PIPES:
         raise ValueError(f"graphics core {gc} does not have major version {', '.join(map(str, STACK_PIPES))}")
     pipes = STACK_PIPES[gc[0]].get(kind, 0)
-    sent = [row for row in rows if row.pipe is None or row.pipe < pipes]
+    sent = [row for row in rows if (row.pipe is None or row.pipe < pipes) and (not row.cores or gc[0] in row.cores)]
     return load_order(part for row in sent for part in _part(image, row, kind))
 
 
@@ -179,6 +194,16 @@ def _part(image: Image, row: Row, kind: str) -> list[Part]:
     version = image.version if section.version is None else section.version
     stem = kind if row.section == "code" else f"{kind}.{row.section}"
     return [Part(row.fw_type, stem if row.pipe is None else f"{stem}{row.pipe}", data, version, row.ucode_id)]
+
+
+def p2s_table(image: Image, pci_device: int) -> Part | None:
+    """Return a smu file's table for the security processor, which is sent before all else; None without one."""
+    wanted = P2S_TABLE_VARIANT if pci_device & 0xF == P2S_VARIANT else P2S_TABLE
+    for section in image.sections:
+        if section.number == wanted:
+            kind, place = psp.GFX_FW_TYPE_P2S_TABLE, ucode.AMDGPU_UCODE_ID_P2S_TABLE
+            return Part(kind, "smu.p2s_table", image.data(section), image.version, place)
+    return None
 
 
 def load_order(parts: Iterable[Part]) -> list[Part]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from ringup.errors import NotSupported
 from ringup.queues.amd import aql
 from ringup.queues.amd.aql import Condition, Order, Scope
+from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import WAVE64_LANES, kernel_packet
 from ringup.queues.amd.launch import Launch, triple
 from ringup.queues.amd.packets import KernelEvent, Version, to_bytes
@@ -54,9 +55,10 @@ class AqlCommands:
         interrupts: bool = True,
         word_bits: int = 64,
         event: KernelEvent | None = None,
+        dies: Dies | None = None,
     ) -> None:
-        """`begin_va`: where `begin_pm4` is stored. `interrupts`, `word_bits`, `event`: see `Pm4Commands`."""
-        self._pm4 = Pm4Commands(version, interrupts=interrupts, word_bits=word_bits, event=event)
+        """`begin_va`: where `begin_pm4` is stored. The rest: see `Pm4Commands`."""
+        self._pm4 = Pm4Commands(version, interrupts=interrupts, word_bits=word_bits, event=event, dies=dies)
         self.pm4 = self._pm4.pm4
         self.begin_pm4 = to_bytes(self.pm4.acquire_mem(NEW_CODE))
         self.begin = self.run(begin_va, len(self.begin_pm4))
@@ -81,6 +83,14 @@ class AqlCommands:
         """Store another value in what `signal_pm4` returned."""
         for place, form, shift in self._pm4.signal_places:
             form.pack_into(pm4, place, value >> shift & MASKS[form.size])
+
+    def once(self, packets: list[int]) -> list[int]:
+        """Return PM4 that is run once, however many dies share the queue."""
+        return self._pm4.once(packets)
+
+    def stamp(self, gpu_va: int) -> list[int]:
+        """Return PM4 that stores the reference clock when all earlier work has ended."""
+        return self._pm4.stamp(gpu_va, after_all=True)
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Return PM4 that holds the queue until the dword at `gpu_va` is at least the low half of `value`."""
@@ -249,14 +259,16 @@ class AqlStream(Stream):
 
     def store(self, gpu_va: int, *dwords: int) -> None:
         """Let the command processor store dwords at `gpu_va` (4-byte aligned) when all before it is complete."""
-        self.run_pm4(self.pm4.write_data(gpu_va, *dwords))
+        self.run_pm4(self._commands.once(self.pm4.write_data(gpu_va, *dwords)))
 
     def stamp(self, gpu_va: int) -> None:
         """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier work has ended."""
-        self.run_pm4(self.pm4.release_clock(gpu_va))
+        self.run_pm4(self._commands.stamp(gpu_va))
 
     def run_pm4(self, dwords: Sequence[int]) -> int:
-        """Run PM4 packets when all before them is complete. They are stored beside the kernel arguments."""
+        """Run PM4 packets when all before them is complete: on every die, where several share the queue. They are
+        stored beside the kernel arguments.
+        """
         memory, data = self.args, to_bytes(dwords)
         memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
         at = len(memory)

@@ -16,6 +16,7 @@ from ringup.queues.amd.launch import Launch, Triple
 from ringup.queues.amd.program import LoadedKernel, ScratchBlock
 
 WAVE64_LANES = 64
+OLD = 9  # the generation whose descriptors of buffers are of the older form
 QUEUE, SIGNAL = hsa.amd_queue_s, hsa.amd_signal_s
 QUEUE_BYTES, SIGNAL_BYTES = QUEUE.SIZE, SIGNAL.SIZE
 READ_INDEX_BYTE = QUEUE.offset_of("read_dispatch_id")
@@ -46,6 +47,35 @@ class SQ_BUF_RSRC_WORD3(Word):
     dst_sel_x = Field(2, 0)
 
 
+class OLD_SQ_BUF_RSRC_WORD1(Word):
+    """The same of GFX9. Source: ROCr registers.h, SQ_BUF_RSRC_WORD1."""
+
+    swizzle_enable = Field(31)
+    cache_swizzle = Field(30)
+    stride = Field(29, 16)
+    base_address_hi = Field(15, 0)
+
+
+class OLD_SQ_BUF_RSRC_WORD3(Word):
+    """The same of GFX9. Source: ROCr registers.h, SQ_BUF_RSRC_WORD3."""
+
+    type = Field(31, 30)
+    add_tid_enable = Field(23)
+    index_stride = Field(22, 21)
+    element_size = Field(20, 19)
+    data_format = Field(18, 15)
+    num_format = Field(14, 12)
+    dst_sel_w = Field(11, 9)
+    dst_sel_z = Field(8, 6)
+    dst_sel_y = Field(5, 3)
+    dst_sel_x = Field(2, 0)
+
+
+# ROCr amd_aql_queue.cpp, FillBufRsrcWord3: dwords of 32 bits, unsigned; an element is 4 bytes, an index 64 of them
+OLD_SCRATCH_WORD3 = OLD_SQ_BUF_RSRC_WORD3(
+    add_tid_enable=1, index_stride=3, element_size=1, data_format=4, num_format=4,
+    dst_sel_w=7, dst_sel_z=6, dst_sel_y=5, dst_sel_x=4,
+)  # fmt: skip
 # ROCr amd_aql_queue.cpp, FillBufRsrcWord3_Gfx11: x, y, z and w of 32 bits, no check of bounds
 SCRATCH_WORD3 = SQ_BUF_RSRC_WORD3(
     oob_select=2, add_tid_enable=1, format=20, dst_sel_w=7, dst_sel_z=6, dst_sel_y=5, dst_sel_x=4
@@ -91,12 +121,16 @@ def queue_object(apertures: Apertures, engine: Engine | None = None) -> bytes:
     return bytes(memory(queue))
 
 
-def scratch_fields(block: ScratchBlock, tmpring_size: int) -> bytes:
-    """Return the bytes of an `amd_queue_t` from `SCRATCH_BYTE` on that describe its scratch memory."""
-    size, base = block.wave_bytes * block.waves, block.gpu_va
-    word1 = SQ_BUF_RSRC_WORD1(swizzle_enable=1, base_address_hi=base >> 32)
+def scratch_fields(block: ScratchBlock, tmpring_size: int, generation: int) -> bytes:
+    """Return the bytes of an `amd_queue_t` from `SCRATCH_BYTE` on that describe its scratch memory; sizes are of one
+    die. `generation`: of the graphics core.
+    """
+    size, base = block.part_bytes, block.gpu_va
+    old = generation == OLD
+    word1 = (OLD_SQ_BUF_RSRC_WORD1 if old else SQ_BUF_RSRC_WORD1)(swizzle_enable=1, base_address_hi=base >> 32)
+    word3 = OLD_SCRATCH_WORD3 if old else SCRATCH_WORD3
     return _SCRATCH.pack(
-        tmpring_size, base & 0xFFFF_FFFF, int(word1), min(size, 0xFFFF_FFFF), int(SCRATCH_WORD3), base, size,
+        tmpring_size, base & 0xFFFF_FFFF, int(word1), min(size, 0xFFFF_FFFF), int(word3), base, size,
         block.wave_bytes // WAVE64_LANES,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
 from ringup.queues.amd import aql
+from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import kernel_packet
 from ringup.queues.amd.launch import NONE, Launch, triple
 from ringup.queues.amd.packets import KernelEvent, Version, Waits, to_bytes
@@ -49,13 +50,19 @@ class Pm4Commands:
     call_period = 1
 
     def __init__(
-        self, version: Version, *, interrupts: bool = True, word_bits: int = 64, event: KernelEvent | None = None
+        self,
+        version: Version,
+        *,
+        interrupts: bool = True,
+        word_bits: int = 64,
+        event: KernelEvent | None = None,
+        dies: Dies | None = None,
     ) -> None:
         """`interrupts`: whether a timeline's signal interrupts the host; useless where the host only polls.
         `word_bits`: the size of the timeline's word, 32 or 64. `event`: what the interrupt is for, where a kernel
-        passes it on.
+        passes it on. `dies`: those that share the queue, of a graphics core that is several.
         """
-        self.pm4, self._word_bits = Pm4(version), word_bits
+        self.pm4, self._word_bits, self.dies = Pm4(version), word_bits, dies
         self._interrupts = interrupts and event is None
         # ORDER: behind the timeline's, so whoever the event wakes sees the timeline's value
         self._event = (
@@ -63,14 +70,21 @@ class Pm4Commands:
             if event
             else b""
         )
-        self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
+        # before the packets of a signal
+        self._before = b""
+        if dies is not None:
+            held = self.pm4.release_mem(0, 0, bits=word_bits) + [0] * (len(self._event) // 4)
+            self._before = to_bytes(dies.finish(self.pm4) + dies.once(self.pm4, held)[: -len(held)])
+        at = len(self._before) + SIGNAL_VALUE_BYTE
+        self.signal_places = ((at, WORD if word_bits == 32 else QUAD, 0),)
         self._waits = Waits(self.pm4.wait_mem)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
         # ORDER: the dispatches of the submission before end before caches are invalidated. Its release does not hold
         # the queue, and a dispatch that still runs could fill the caches with stale data again
         self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
-        self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
+        ordered = self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH)
+        self.barrier = to_bytes(ordered if dies is None else dies.order(self.pm4))
 
     def padding(self, count: int) -> bytes:
         """Return one packet of `count` dwords, because each packet costs the engine time.
@@ -83,7 +97,16 @@ class Pm4Commands:
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all earlier work has ended and is visible outside the card, then interrupt the host."""
         release = self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts)
-        return to_bytes(release) + self._event
+        return self._before + to_bytes(release) + self._event
+
+    def once(self, packets: list[int]) -> list[int]:
+        """Return packets that are run once, however many dies share the queue."""
+        return packets if self.dies is None else self.dies.once(self.pm4, packets)
+
+    def stamp(self, gpu_va: int, *, after_all: bool) -> list[int]:
+        """Return packets that store the reference clock when all earlier work has ended, or at once."""
+        packets = self.once(self.pm4.release_clock(gpu_va) if after_all else self.pm4.store_clock(gpu_va))
+        return packets if self.dies is None or not after_all else self.dies.finish(self.pm4) + packets
 
     def carry(self, size_bytes: int) -> bytes:
         """Return the header of a packet that does nothing. The next `size_bytes`, whole dwords, may hold any data."""
@@ -114,6 +137,7 @@ class ComputeStream(Stream):
         self.pm4 = commands.pm4
         self._scratch, self._engines = scratch, engines
         self._barrier = commands.barrier
+        self._commands = commands
         self.dispatches = 0
 
     def dispatch(
@@ -189,7 +213,9 @@ class ComputeStream(Stream):
         ]
         low, high = kernel.entry_va >> 8 & 0xFFFF_FFFF, kernel.entry_va >> 40
         words += [regs.COMPUTE_PGM_LO.at(version)(low), regs.COMPUTE_PGM_HI.at(version)(high)]
-        words += self._scratch_base(code.scratch_bytes_per_item * code.wave_size)
+        bases = self._scratch_bases(code.scratch_bytes_per_item * code.wave_size)
+        if len(bases) == 1:
+            words += bases[0]
         words += [
             regs.COMPUTE_PGM_RSRC1.at(version)(code.rsrc1),
             regs.COMPUTE_PGM_RSRC2.at(version)(code.rsrc2_with_lds(launch.dynamic_lds_bytes)),
@@ -198,6 +224,10 @@ class ComputeStream(Stream):
             regs.COMPUTE_PGM_RSRC3.at(version)(code.rsrc3),
         ]
         body = self.pm4.set_sh(*words)
+        dies = self._commands.dies
+        if dies is not None:
+            for xcc, base in enumerate(bases):
+                body += dies.on(self.pm4, xcc, self.pm4.set_sh(*base))
         users = [0] * 16
         places = {}
         for run in code.user_sgprs:
@@ -227,12 +257,14 @@ class ComputeStream(Stream):
         kernel.keep_prepared((*key, self._scratch), prepared)
         return prepared
 
-    def _scratch_base(self, wave_bytes: int) -> list[Word]:
+    def _scratch_bases(self, wave_bytes: int) -> list[list[Word]]:
+        """Return the registers of each die that hold where its part of the scratch memory begins."""
         if not wave_bytes:
             return []
-        gpu_va, version = self._scratch.block(wave_bytes).gpu_va, self.pm4.version
+        block, version = self._scratch.block(wave_bytes), self.pm4.version
         low, high = regs.COMPUTE_DISPATCH_SCRATCH_BASE_LO.at(version), regs.COMPUTE_DISPATCH_SCRATCH_BASE_HI.at(version)
-        return [low(gpu_va >> 8 & 0xFFFF_FFFF), high(gpu_va >> 40)]
+        starts = [block.gpu_va + part * block.part_bytes for part in range(block.parts)]
+        return [[low(start >> 8 & 0xFFFF_FFFF), high(start >> 40)] for start in starts]
 
     def _tmpring(self, wave_bytes: int) -> Word:
         return tmpring_size(self.pm4.version, self._scratch.block(wave_bytes) if wave_bytes else None, self._engines)
@@ -256,14 +288,16 @@ class ComputeStream(Stream):
         """Let the command processor store dwords at `gpu_va` (4-byte aligned). It does not wait for earlier
         dispatches.
         """
-        self.append(self.pm4.write_data(gpu_va, *dwords))
+        self.append(self._commands.once(self.pm4.write_data(gpu_va, *dwords)))
 
     def stamp(self, gpu_va: int, *, after_all: bool = True) -> None:
         """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier work has ended, or at once."""
-        self.append(self.pm4.release_clock(gpu_va) if after_all else self.pm4.store_clock(gpu_va))
+        self.append(self._commands.stamp(gpu_va, after_all=after_all))
 
     def append(self, dwords: Sequence[int]) -> None:
-        """Add packets as dwords, for instance from `Pm4`'s builders. The queue runs them unchanged."""
+        """Add packets as dwords, for instance from `Pm4`'s builders. The queue runs them unchanged: on every die, where
+        several share the queue.
+        """
         self.body += to_bytes(dwords)
 
 

@@ -172,11 +172,24 @@ def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
 
 
 class ScratchBlock(NamedTuple):
-    """A block of scratch memory for dispatches: its address, the bytes of each wave, how many waves fit."""
+    """A block of scratch memory for dispatches: its address, the bytes of each wave, how many waves fit. Dies that
+    share a queue have equal `parts` of it.
+    """
 
     gpu_va: int
     wave_bytes: int
     waves: int
+    parts: int = 1
+
+    @property
+    def part_waves(self) -> int:
+        """The waves that fit one die's part."""
+        return self.waves // self.parts
+
+    @property
+    def part_bytes(self) -> int:
+        """The bytes of one die's part."""
+        return self.wave_bytes * self.part_waves
 
 
 # bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
@@ -194,7 +207,7 @@ def tmpring_size(version: Version, block: ScratchBlock | None, engines: int) -> 
     word, generation = COMPUTE_TMPRING_SIZE.at(version), version[0]
     if block is None:
         return word(0)
-    waves = block.waves // engines if generation in SCRATCH_BY_ENGINE else block.waves
+    waves = block.part_waves // engines if generation in SCRATCH_BY_ENGINE else block.part_waves
     return word(waves=waves, wavesize=block.wave_bytes // SCRATCH_UNIT[generation])
 
 
@@ -209,11 +222,11 @@ class Scratch:
     # COMPUTE_TMPRING_SIZE counts units of 256 or 1024 bytes; this is a multiple of both
     UNIT_BYTES = 1024
 
-    def __init__(self, waves: int, alloc: Callable[[int], int]) -> None:
-        """`waves`: how many the chip can run at the same time. `alloc(size_bytes)` returns the address of memory that
-        stays until the queue is closed.
+    def __init__(self, waves: int, alloc: Callable[[int], int], parts: int = 1) -> None:
+        """`waves`: how many the chip can run at the same time, on all dies that share the queue; `parts`: how many dies
+        those are. `alloc(size_bytes)` returns the address of memory that stays until the queue is closed.
         """
-        self._waves, self._alloc = waves, alloc
+        self._waves, self._alloc, self._parts = waves, alloc, parts
         self._block: ScratchBlock | None = None
 
     def block(self, wave_bytes: int) -> ScratchBlock:
@@ -222,5 +235,5 @@ class Scratch:
             size = -(-wave_bytes // self.UNIT_BYTES) * self.UNIT_BYTES
             # a power of two: few old blocks stay
             size = 1 << (size - 1).bit_length()
-            self._block = ScratchBlock(self._alloc(size * self._waves), size, self._waves)
+            self._block = ScratchBlock(self._alloc(size * self._waves), size, self._waves, self._parts)
         return self._block

@@ -81,7 +81,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
             "target": chip.target,
             "core": {
                 "shader_engines": shape.shader_engines,
-                "compute_units_by_design": 2 * shape.shader_engines * shape.arrays_per_engine * shape.wgps_per_array,
+                "compute_units_by_design": shape.shader_engines * shape.arrays_per_engine * shape.cus_per_array,
                 "wave_size": shape.wave_size,
                 "lds_bytes": shape.lds_bytes_per_cu,
                 "l2_bytes": shape.l2_bytes,

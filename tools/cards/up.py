@@ -33,13 +33,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "show what it is, and stop it.",
     )
     add_card_arguments(parser, firmware=True)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="drive a block of an unknown version as the nearest known one, with a warning",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     name = card_name(args)
     path = ringup.connect(name)
     opened = counts_of(path)
-    with _start(path, args.firmware, opened is not None) as (card, view):
+    options: dict[str, Any] = {"force": True} if args.force else {}
+    with _start(path, args.firmware, opened is not None, options) as (card, view):
         came_up = counts_of(path)
         test = prove_queues(card, view)
         worked = counts_of(path)
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, StageView]]:
+def _start(path: Any, firmware: list[Path], counts: bool, options: dict[str, Any]) -> Iterator[tuple[Any, StageView]]:
     """Start the card behind `path`. Yield it and the view of its stages, with transfers if the path counts them."""
 
     def transfers() -> int:
@@ -81,7 +87,8 @@ def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any,
         return seen.transfers if seen else 0
 
     view = StageView(transfers if counts else None)
-    with start(path, firmware=firmware, watch=view) if isinstance(path, (Device, Driven)) else path as card:
+    driven = isinstance(path, (Device, Driven))
+    with start(path, firmware=firmware, watch=view, **options) if driven else path as card:
         yield card, view
 
 

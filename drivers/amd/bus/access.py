@@ -73,6 +73,11 @@ class Access:
             raise ValueError(f"{len(data)} bytes do not fill bytes {start} to {stop}")
         self.write(start, data)
 
+    def part(self, at: int, size_bytes: int) -> Access:
+        """Return the access to some of the bytes."""
+        view = None if self.view is None else self.view[at : at + size_bytes]
+        return Access(size_bytes, view, self._window, self._vram_pa + at)
+
     def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
         """Store bytes."""
         if self.view is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ringup.drivers.amd.bus.registers import Version
 from ringup.errors import NotSupported
+from ringup.firmware.amd.needs import nearest
 
 
 class Chip(NamedTuple):
@@ -25,12 +26,17 @@ CHIPS: dict[Version, Chip] = {
     (11, 0, 3): Chip("navi32", "gfx1101"),
     (12, 0, 0): Chip("navi44", "gfx1200"),
     (12, 0, 1): Chip("navi48", "gfx1201"),
+    (9, 4, 3): Chip("mi300x", "gfx942"),
 }
 
 
 def chip(gc: Version) -> Chip:
-    """Return the chip with this graphics core. Raises `NotSupported` for another."""
+    """Return the chip with this graphics core. Raises `NotSupported`, which names the nearest chip, for another."""
     if gc not in CHIPS:
         known = ", ".join(f"{row.name} ({'.'.join(map(str, version))})" for version, row in CHIPS.items())
-        raise NotSupported(f"the graphics core is version {'.'.join(map(str, gc))}; there are drivers for {known}")
+        like = nearest(gc, CHIPS)
+        raise NotSupported(
+            f"the graphics core is version {'.'.join(map(str, gc))}; there are drivers for {known}"
+            + (f"; the nearest is {CHIPS[like].name}" if like else "")
+        )
     return CHIPS[gc]

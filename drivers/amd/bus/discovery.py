@@ -56,17 +56,24 @@ MAX_ARRAYS, MAX_WGPS = (
     CC_GC_SA_UNIT_DISABLE.FIELDS["sa_disable"].width,
     CC_GC_SHADER_ARRAY_CONFIG.FIELDS["inactive_wgps"].width,
 )
+CUS_OF_WGP = 2
+# of GFX9, whose register has a bit for each compute unit (CC_GC_SHADER_ARRAY_CONFIG.inactive_cus)
+MAX_CUS = 16
 WAVE_SIZES = (32, 64)
 MAX_LDS_KIB, MAX_SCRATCH_SLOTS, MAX_L2_KIB = 1 << 10, 1 << 10, 1 << 20
-SDMA_ENGINES = 2  # that the registers of any known card have
+SDMA_ENGINES = 2  # that the registers of a card with one graphics core have
+# the versions whose graphics core is several dies (XCCs) on I/O dies (AIDs), each listed as an instance
+SPREAD = frozenset({(9, 4, 3)})
+# of copy engines. Source: aqua_vanjaram.c, aqua_vanjaram_init_soc_config
+SDMA_PER_AID = 4
 # MiB of memory. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the register
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0xFFFF
 
-# our name: hardware id, module whose PLACES say which versions have register facts. Source: amdgpu_discovery.c,
+# our name: hardware id, modules whose PLACES say which versions have register facts. Source: amdgpu_discovery.c,
 # hw_id_map
-BLOCKS = {
+BLOCKS: dict[str, tuple[int, *tuple[str, ...]]] = {
     "gc": (facts.GC_HWID, "gc"),
-    "mmhub": (facts.MMHUB_HWID, "mmhub"),
+    "mmhub": (facts.MMHUB_HWID, "mmhub", "mmhub_v1"),
     "athub": (facts.ATHUB_HWID, "athub"),
     "nbio": (facts.NBIF_HWID, "nbio"),
     "hdp": (facts.HDP_HWID, "hdp"),
@@ -75,7 +82,7 @@ BLOCKS = {
     "mp1": (facts.MP1_HWID, "mp"),
     "smuio": (facts.SMUIO_HWID, "smuio"),
     "thm": (facts.THM_HWID, "thm"),
-    "sdma0": (facts.SDMA0_HWID, "sdma"),
+    "sdma0": (facts.SDMA0_HWID, "sdma", "sdma_v4"),
     "sdma1": (facts.SDMA1_HWID, "sdma"),
     "lsdma": (facts.LSDMA_HWID, "lsdma"),
     "vcn": (facts.VCN_HWID, "vcn"),
@@ -100,17 +107,41 @@ SERVED_BY: dict[tuple[str, int], Version] = {
 
 
 class GcShape(NamedTuple):
-    """The graphics core as it was made; what is fused off its own registers say. A work-group processor is two compute
-    units.
-    """
+    """A graphics core as it was made, one die of a core of several; what is fused off its own registers say."""
 
     shader_engines: int
     arrays_per_engine: int
-    wgps_per_array: int
+    cus_per_array: int
     wave_size: int
     lds_bytes_per_cu: int
     scratch_slots_per_cu: int
     l2_bytes: int
+
+
+class ShapeRow(NamedTuple):
+    """The fields of one kind of table of the graphics core. `units`: those that add up to the units of an array, each
+    of `cus_of_unit` compute units. Source: amdgpu_discovery.c, amdgpu_discovery_get_gfx_info.
+    """
+
+    arrays: str
+    units: tuple[str, ...]
+    unit_name: str
+    cus_of_unit: int
+    max_units: int
+    l2_kib: str
+
+
+SHAPES: dict[object, ShapeRow] = {
+    1: ShapeRow(
+        "gc_num_sa_per_se",
+        ("gc_num_wgp0_per_sa", "gc_num_wgp1_per_sa"),
+        "work-group processors",
+        CUS_OF_WGP,
+        MAX_WGPS,
+        "gc_gl2c_per_gpu",
+    ),
+    2: ShapeRow("gc_num_sh_per_se", ("gc_num_cu_per_sh",), "compute units", 1, MAX_CUS, "gc_tcc_size"),
+}
 
 
 class Ips:
@@ -120,10 +151,30 @@ class Ips:
         self.table = table
         self._registers = registers
         self._blocks: dict[tuple[str, int], Block] = {}
+        self._instead: dict[str, Version] = {}
+        self._forced: tuple[str, ...] = ()
 
     def version(self, name: str, instance: int = 0) -> Version:
-        """Return the block's own version. Raises `NotSupported` when the card has none."""
-        return self._ip(name, instance).version
+        """Return the block's own version, or the one that stands in for it. Raises `NotSupported` when the card has
+        none.
+        """
+        return self._driven(name, self._ip(name, instance).version)
+
+    def stated(self, name: str) -> Version:
+        """Return the version that the card states, whatever stands in for it. Raises `NotSupported` when there is no
+        such block.
+        """
+        return self._ip(name, 0).version
+
+    def stand_in(self, name: str, like: Version) -> str:
+        """Drive a block as one of another version; return the warning, which is one of the `doubts` from then on."""
+        seen, taken = (".".join(map(str, version)) for version in (self.stated(name), like))
+        told = f"{name.upper()} is version {seen}, which this driver has no rows for; it is driven as {taken}, by force"
+        self._instead[name], self._forced = like, (*self._forced, told)
+        return told
+
+    def _driven(self, name: str, version: Version) -> Version:
+        return self._instead.get(name, version)
 
     def block(self, name: str, instance: int = 0) -> Block:
         """Return the block's registers, one `Block` each. Raises `NotSupported` when the card has none or no header
@@ -132,7 +183,8 @@ class Ips:
         made = self._blocks.get((name, instance))
         if made is None:
             ip = self._ip(name, instance)
-            made = Block(self._registers, name.upper(), served_by(name, ip.version), ip.bases)
+            version = served_by(name, self._driven(name, ip.version))
+            made = Block(self._registers, name.upper(), version, ip.bases)
             self._blocks[name, instance] = made
         return made
 
@@ -147,45 +199,98 @@ class Ips:
 
         A table lists each by its own id or all as instances of the first.
         """
+        if self.spread:
+            return tuple(self.version("sdma0", instance) for instance in self.sdma_instances)
         found = [ip for hw_id in (facts.SDMA0_HWID, facts.SDMA1_HWID) for ip in self.table.find(hw_id)]
-        return tuple(ip.version for ip in found[:SDMA_ENGINES]) or (self.version("sdma0"),)
+        versions = tuple(self._driven("sdma0", ip.version) for ip in found[:SDMA_ENGINES])
+        return versions or (self.version("sdma0"),)
+
+    @property
+    def spread(self) -> bool:
+        """Whether the graphics core is several dies (XCCs)."""
+        return self.version("gc") in SPREAD
+
+    @cached_property
+    def xccs(self) -> tuple[int, ...]:
+        """The instances of the graphics core that are there: by logical number, the physical one. Raises
+        `FirmwareError` when none is.
+        """
+        return self._there("gc", "dies of the graphics core (XCCs)") if self.spread else (0,)
+
+    @cached_property
+    def sdma_instances(self) -> tuple[int, ...]:
+        """The copy engines that are there: by logical number, the physical one."""
+        return self._there("sdma0", "copy engines") if self.spread else tuple(range(len(self.sdma_versions)))
+
+    @cached_property
+    def aids(self) -> tuple[int, ...]:
+        """The I/O dies that are there, by the copy engines on them. Source: aqua_vanjaram_init_soc_config, which takes
+        a die with all four engines, or with the first or last two.
+        """
+        if not self.spread:
+            return (0,)
+        mask = sum(1 << instance for instance in self.sdma_instances)
+        count = max(self.sdma_instances) // SDMA_PER_AID + 1
+        of_die = [mask >> SDMA_PER_AID * aid & (1 << SDMA_PER_AID) - 1 for aid in range(count)]
+        return tuple(aid for aid, engines in enumerate(of_die) if not aid or engines in (0xF, 0x3, 0xC))
+
+    def die_block(self, name: str, aid: int) -> Block:
+        """Return a block's registers on an I/O die, through the index that reaches other dies. The table may list the
+        block once, with the bases of all.
+        """
+        listed = {ip.instance: ip for ip in self.table.find(_row(name)[0])}
+        ip = listed.get(aid) or self._ip(name, 0)
+        version = served_by(name, self._driven(name, ip.version))
+        return Block(self._registers, f"{name.upper()} {aid}", version, ip.bases, aid=aid)
+
+    def _there(self, name: str, what: str) -> tuple[int, ...]:
+        """Return the instances of a block without those that the harvest table lists."""
+        hw_id = _row(name)[0]
+        listed = sorted(ip.instance for ip in self.table.find(hw_id))
+        there = tuple(instance for instance in listed if not self.table.harvested(hw_id, instance))
+        if not there:
+            raise FirmwareError(
+                f"the card's discovery table lists {len(listed)} {what}, and its harvest table takes all of them away; {RESET_IT}"
+            )
+        return there
 
     @cached_property
     def shape(self) -> GcShape:
-        """The graphics core's shape. Raises `FirmwareError` when the card's table of it is unsound, `NotSupported` for
-        another kind of table.
+        """The shape of the graphics core, or of each of its dies. Raises `FirmwareError` when the card's table of it is
+        unsound, `NotSupported` for another kind of table.
         """
         gc = self.table.require("gc")
-        if gc["header.version_major"] != 1:
+        major = gc["header.version_major"]
+        if major not in SHAPES:
             raise NotSupported(
-                f"the table of the graphics core is version {gc['header.version_major']!r}; version 1 is known"
+                f"the table of the graphics core is version {major!r}; versions {', '.join(map(str, SHAPES))} are known"
             )
+        row = SHAPES[major]
         number = {name: value for name, value in gc.items() if isinstance(value, int)}
 
         def stated(name: str, low: int, high: int) -> int:
             return within(number[name], low, high, f"{name} of the card's discovery table")
 
-        engines, arrays = stated("gc_num_se", 1, MAX_ARRAYS), stated("gc_num_sa_per_se", 1, MAX_ARRAYS)
+        engines, arrays = stated("gc_num_se", 1, MAX_ARRAYS), stated(row.arrays, 1, MAX_ARRAYS)
         within(engines * arrays, 1, MAX_ARRAYS, "the number of shader arrays by the card's discovery table")
-        wgps = stated("gc_num_wgp0_per_sa", 0, MAX_WGPS) + stated("gc_num_wgp1_per_sa", 0, MAX_WGPS)
+        units = sum(stated(name, 0, row.max_units) for name in row.units)
         wave_size = stated("gc_wave_size", min(WAVE_SIZES), max(WAVE_SIZES))
         if wave_size not in WAVE_SIZES:
             raise FirmwareError(
                 f"gc_wave_size of the card's discovery table is stated as {wave_size}; waves are of 32 or 64"
             )
+        l2_kib = within(number.get(row.l2_kib, 0), 0, MAX_L2_KIB, f"{row.l2_kib} of the card's discovery table")
         return GcShape(
             shader_engines=engines,
             arrays_per_engine=arrays,
-            wgps_per_array=within(
-                wgps, 1, MAX_WGPS, "the number of work-group processors of an array by the card's discovery table"
+            cus_per_array=row.cus_of_unit
+            * within(
+                units, 1, row.max_units, f"the number of {row.unit_name} of an array by the card's discovery table"
             ),
             wave_size=wave_size,
             lds_bytes_per_cu=stated("gc_lds_size", 1, MAX_LDS_KIB) << 10,
             scratch_slots_per_cu=stated("gc_max_scratch_slots_per_cu", 1, MAX_SCRATCH_SLOTS),
-            l2_bytes=within(
-                number.get("gc_gl2c_per_gpu", 0), 0, MAX_L2_KIB, "gc_gl2c_per_gpu of the card's discovery table"
-            )
-            << 10,
+            l2_bytes=l2_kib << 10,
         )
 
     @property
@@ -207,6 +312,7 @@ class Ips:
                 )
         left_out = self.table.reasons.items()
         return (
+            *self._forced,
             *told,
             *(f"the card's {name} table is left out: {why}" for name, why in left_out if why != binary.ABSENT),
         )
@@ -218,15 +324,21 @@ class Ips:
         raise NotSupported(f"the card lists no {name.upper()} {instance}")
 
 
-def _row(name: str) -> tuple[int, str]:
+def _row(name: str) -> tuple[int, *tuple[str, ...]]:
     if name not in BLOCKS:
         raise ValueError(f"there is no block {name!r}; there are {', '.join(BLOCKS)}")
     return BLOCKS[name]
 
 
+def with_facts(name: str) -> set[Version]:
+    """Return the versions of a block that have register facts."""
+    modules = (import_module(f"ringup.autogen.amd.{module}") for module in _row(name)[1:])
+    return {row for module in modules for row in module.PLACES}
+
+
 def served_by(name: str, version: Version) -> Version:
     """Return the version whose register facts serve a block of `version`. Raises `NotSupported` when none do."""
-    places = import_module(f"ringup.autogen.amd.{_row(name)[1]}").PLACES
+    places = with_facts(name)
     if version in places:
         return version
     other = SERVED_BY.get((name, version[0]))

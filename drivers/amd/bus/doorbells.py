@@ -2,50 +2,106 @@
 
 A doorbell is 64 bits wide and counted here as the registers count it, in dwords. Compute queues compare a doorbell's
 place with CP_HQD_PQ_DOORBELL_CONTROL, SDMA queues with SDMA0_QUEUE0_DOORBELL_OFFSET; NBIO and the command processor
-pass on only what lies in their ranges. Source: amdgpu amdgpu_doorbell.h, AMDGPU_NAVI10_DOORBELL_ASSIGNMENT; soc21.c,
-soc21_init_doorbell_index; gfx_v11_0_cp_set_doorbell_range.
+pass on only what lies in their ranges. Source: amdgpu amdgpu_doorbell.h, AMDGPU_NAVI10_DOORBELL_ASSIGNMENT and
+AMDGPU_DOORBELL_ASSIGNMENT_LAYOUT1; soc21.c, soc21_init_doorbell_index; gfx_v11_0_cp_set_doorbell_range;
+aqua_vanjaram.c, aqua_vanjaram_doorbell_index_init; gfx_v9_4_3_xcc_kiq_init_register.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ringup.drivers.amd.bus.access import Halves
 from ringup.drivers.transport.seam import Mmio
 from ringup.errors import NotSupported
 
 DOORBELL_BAR = 2
-# in 64 bit doorbells, as the assignment lists them
-_MEC_FIRST = 0x000
-_MEC_RINGS = range(0x003, 0x00B)
-_MEC_USER = range(0x00D, 0x08B)
-_GFX_FIRST, _GFX_LAST = 0x08B, 0x0FF
-_SDMA_FIRST, _SDMA_EACH = 0x100, 0x00A
-_IH = 0x178
 DWORDS = 2  # a doorbell
 
-MEC_RANGE = (_MEC_FIRST * DWORDS, (_MEC_USER.stop - 1) * DWORDS)  # dword index, the last one included
-GFX_RANGE = (_GFX_FIRST * DWORDS, _GFX_LAST * DWORDS)
-SDMA_FIRST = _SDMA_FIRST * DWORDS
-SDMA_EACH = _SDMA_EACH * DWORDS  # dwords of an engine
-IH_INDEX = _IH * DWORDS
-_COMPUTE: tuple[int, ...] = (*_MEC_RINGS, *_MEC_USER)
-COMPUTE_QUEUES = len(_COMPUTE)
-SDMA_QUEUES = _SDMA_EACH  # doorbells of an engine; it has 8 queues
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which doorbells a family of cards gives to which engine; in doorbells of 64 bits, as the kernel lists them.
+
+    `compute`: of compute queues, counted over all pipes. `mec`, `graphics`: first and last of the command processor's
+    ranges; without `graphics` there is no graphics ring. `each_xcc`: how far the range of a die of the graphics core
+    lies behind that of the die before. `sdma_each`: of a copy engine.
+    """
+
+    compute: Sequence[int]
+    mec: tuple[int, int]
+    graphics: tuple[int, int] | None
+    each_xcc: int
+    sdma_first: int
+    sdma_each: int
+    sdma_engines: int
+    interrupts: int
+
+    @property
+    def ih_index(self) -> int:
+        """The dword index of the doorbell of the interrupt ring."""
+        return self.interrupts * DWORDS
+
+    @property
+    def sdma_index_first(self) -> int:
+        """The dword index of the first doorbell of the copy engines."""
+        return self.sdma_first * DWORDS
+
+    @property
+    def sdma_dwords(self) -> int:
+        """The dwords of the doorbells of a copy engine."""
+        return self.sdma_each * DWORDS
+
+    def mec_range(self, xcc: int = 0) -> tuple[int, int]:
+        """Return the dword indices of the first and last doorbell of the compute micro engine, of the die with that
+        logical number.
+        """
+        first, last = self.mec
+        return (first + xcc * self.each_xcc) * DWORDS, (last + xcc * self.each_xcc) * DWORDS
+
+    @property
+    def graphics_range(self) -> tuple[int, int] | None:
+        """The dword indices of the first and last doorbell of the graphics ring; None without one."""
+        return (self.graphics[0] * DWORDS, self.graphics[1] * DWORDS) if self.graphics else None
+
+    def compute_index(self, number: int) -> int:
+        """Return the dword index of the doorbell of compute queue `number`, counted over all pipes."""
+        if not 0 <= number < len(self.compute):
+            raise ValueError(f"compute queues have {len(self.compute)} doorbells, there is no number {number}")
+        return self.compute[number] * DWORDS
+
+    def sdma_index(self, engine: int, queue: int) -> int:
+        """Return the dword index of the doorbell of a queue of an SDMA engine."""
+        if not 0 <= engine < self.sdma_engines or not 0 <= queue < self.sdma_each:
+            raise ValueError(
+                f"SDMA engines 0 to {self.sdma_engines - 1} have {self.sdma_each} doorbells each, there is no {engine}.{queue}"
+            )
+        return self.sdma_index_first + engine * self.sdma_dwords + queue * DWORDS
 
 
-def compute_index(number: int) -> int:
-    """Return the dword index of the doorbell of compute queue `number`, counted over all pipes."""
-    if not 0 <= number < COMPUTE_QUEUES:
-        raise ValueError(f"compute queues have {COMPUTE_QUEUES} doorbells, there is no number {number}")
-    return _COMPUTE[number] * DWORDS
-
-
-def sdma_index(engine: int, queue: int) -> int:
-    """Return the dword index of the doorbell of a queue of an SDMA engine."""
-    if engine not in (0, 1) or not 0 <= queue < SDMA_QUEUES:
-        raise ValueError(f"SDMA engines 0 and 1 have {SDMA_QUEUES} doorbells each, there is no {engine}.{queue}")
-    return SDMA_FIRST + engine * SDMA_EACH + queue * DWORDS
+# rings of the kernel's own, then those of users' queues
+NAVI10 = Assignment(
+    compute=(*range(0x003, 0x00B), *range(0x00D, 0x08B)),
+    mec=(0x000, 0x08A),
+    graphics=(0x08B, 0x0FF),
+    each_xcc=0,
+    sdma_first=0x100,
+    sdma_each=0x00A,
+    sdma_engines=2,
+    interrupts=0x178,
+)
+LAYOUT1 = Assignment(
+    compute=range(0x008, 0x020),
+    mec=(0x000, 0x01F),
+    graphics=None,
+    each_xcc=0x020,
+    sdma_first=0x100,
+    sdma_each=0x00A,
+    sdma_engines=16,
+    interrupts=0x1A0,
+)
+ASSIGNMENTS = {9: LAYOUT1, 11: NAVI10, 12: NAVI10}  # by the major version of the graphics core
 
 
 class Doorbell:

@@ -2,7 +2,7 @@
 driver read so far.
 
 The ring may lie anywhere VMID 0 of MMHUB reaches: system space or VRAM. It works without message-signalled interrupts
-too: `drain` looks at the stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_0.c, amdgpu_ih.c.
+too: `drain` looks at the stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_0.c, vega20_ih.c, amdgpu_ih.c.
 """
 
 from __future__ import annotations
@@ -20,14 +20,10 @@ from ringup.drivers.amd.bus.registers import Block
 MIN_BYTES, MAX_BYTES = 4096, 256 << 10  # IH_RB_WPTR.offset counts 64 Ki dwords
 SETTLE_US = 1000  # TIMEOUT: entries under way when interrupts are switched off; ih_v6_0_irq_disable waits as long
 MC_SPACE_VIRTUAL = 4  # ring and write-back are addresses of VMID 0, not of the bus. Source: ih_v6_0_rb_cntl
+STORMS_SINCE = 6  # the major version from which on the driver bounds storms; vega20_ih.c does not
 STORM_DELAY = 3  # page faults come in storms: fewer messages for them. Source: ih_v6_0_irq_init
 _POINTER = struct.Struct("<I")
 _HEAD = struct.Struct("<H")  # client and source of an entry
-_FATAL_HEADS = frozenset(
-    int(ih_decode.Entry(client_id=client, source_id=source))
-    for (client, source), kind in ih_decode.KINDS.items()
-    if kind in ih_decode.FATAL
-)
 
 
 def silence(block: Block) -> None:
@@ -56,6 +52,11 @@ class Ih:
         """`last_seen(looked)`: the stored write pointer, for a path where a read is a round trip; the value read last,
         if the caller has just `looked`.
         """
+        self._fatal_heads = frozenset(
+            int(ih_decode.Entry(client_id=client, source_id=source))
+            for (client, source), kind in ih_decode.kinds(block.version).items()
+            if kind in ih_decode.FATAL
+        )
         size_bytes = len(ring)
         if not MIN_BYTES <= size_bytes <= MAX_BYTES or size_bytes & size_bytes - 1:
             raise ValueError(
@@ -100,9 +101,10 @@ class Ih:
             block.write(block.make(osssys.IH_DOORBELL_RPTR, offset=self._doorbell.index, enable=1))
         else:
             block.write(block.make(osssys.IH_DOORBELL_RPTR))
-        block.update(osssys.IH_STORM_CLIENT_LIST_CNTL, client18_is_storm_client=1)
-        block.update(osssys.IH_INT_FLOOD_CNTL, flood_cntl_enable=1)
-        block.update(osssys.IH_MSI_STORM_CTRL, delay=STORM_DELAY)
+        if block.version[0] >= STORMS_SINCE:
+            block.update(osssys.IH_STORM_CLIENT_LIST_CNTL, client18_is_storm_client=1)
+            block.update(osssys.IH_INT_FLOOD_CNTL, flood_cntl_enable=1)
+            block.update(osssys.IH_MSI_STORM_CTRL, delay=STORM_DELAY)
         self._enable(True)
 
     def stop(self) -> None:
@@ -136,8 +138,9 @@ class Ih:
         if word.rb_overflow:
             return True
         end, at, ring = int(word.offset) * 4 & self._mask & -ENTRY_BYTES, self._glanced, self._ring
+        fatal = self._fatal_heads
         while at != end:
-            if _HEAD.unpack(ring[at : at + _HEAD.size])[0] in _FATAL_HEADS:
+            if _HEAD.unpack(ring[at : at + _HEAD.size])[0] in fatal:
                 return True
             at = at + ENTRY_BYTES & self._mask
         self._glanced, self._stored_then = at, stored
@@ -153,7 +156,7 @@ class Ih:
         end = self._write_pointer()
         found: list[Interrupt] = []
         while self._rptr != end:
-            found.append(ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES]))
+            found.append(ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES], self._block.version))
             self._rptr = self._rptr + ENTRY_BYTES & self._mask
         self._glanced = end
         if found:

@@ -1,7 +1,9 @@
 """What an entry of the interrupt ring says: eight dwords, by whom, about what.
 
 Source: amdgpu amdgpu_ih.c, amdgpu_ih_decode_iv_helper; soc15_ih_clientid.h; gmc_v11_0_process_interrupt;
-gfx_v11_0_eop_irq; sdma_v6_0_process_trap_irq; amdkfd soc15_int.h and kfd_int_process_v11.c (shader interrupts).
+gfx_v11_0_eop_irq; sdma_v6_0_process_trap_irq; amdkfd soc15_int.h and kfd_int_process_v11.c (shader interrupts). Of the
+older clients, which cards with GFX9 have: sdma_v4_4_2_process_trap_irq, gmc_v9_0_process_interrupt,
+kfd_int_process_v9.c.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 from ringup.autogen.amd import ih
 from ringup.autogen.layout import Field, Word
+from ringup.drivers.amd.bus.registers import Version
 
 ENTRY_BYTES = 32
 _DWORDS = struct.Struct("<8I")
@@ -61,9 +64,17 @@ class ShaderData(Word, width=64):
     encoding = Field(32 + 7, 32 + 6)
 
 
+class OldShaderData(Word, width=64):
+    """The same of GFX9. Source: kfd_int_process_v9.c, KFD_CONTEXT_ID_GET_SQ_INT_DATA."""
+
+    encoding = Field(27, 26)
+    error_type = Field(32 + 7, 32 + 4)
+
+
 class Interrupt(NamedTuple):
     """One entry of the ring. `client` and `source` are numbers, `kind` is our name for the pair; `timestamp` counts the
-    100 MHz clock.
+    100 MHz clock. `node`: of a card of several dies, the die: 4 for each I/O die, and 1 or 2 more for a die of the
+    graphics core on it. `old`: the client is one of GFX9's.
     """
 
     kind: str
@@ -75,11 +86,14 @@ class Interrupt(NamedTuple):
     pasid: int
     timestamp: int
     data: tuple[int, int, int, int]
+    node: int = 0
+    old: bool = False
 
     @property
     def client_name(self) -> str:
         """The vendor's name of the client."""
-        return CLIENTS.get(self.client, f"client {self.client:#x}")
+        names = OLD_CLIENTS if self.old else CLIENTS
+        return names.get(self.client, f"client {self.client:#x}")
 
     @property
     def queue(self) -> tuple[int, int, int]:
@@ -89,8 +103,10 @@ class Interrupt(NamedTuple):
 
     @property
     def sdma_queue(self) -> tuple[int, int]:
-        """Engine and queue of an entry of SDMA."""
+        """Engine and queue of an entry of SDMA; the engine's physical number where dies have engines each."""
         place = SdmaRing(self.ring)
+        if self.old:
+            return _OLD_ENGINES[self.client] + len(_OLD_ENGINES) * (self.node // NODES_OF_DIE), place.queue
         return place.engine, place.queue
 
     @property
@@ -141,7 +157,7 @@ _SHADER_ERRORS = {0: "uncorrectable memory error", 1: "illegal instruction", 2: 
 
 
 def _shader(entry: Interrupt) -> str:
-    word = ShaderData(entry.data[0] | entry.data[1] << 32)
+    word = (OldShaderData if entry.old else ShaderData)(entry.data[0] | entry.data[1] << 32)
     what = _SHADER_ENCODINGS.get(word.encoding, f"encoding {word.encoding}")
     if what == "error":
         what = _SHADER_ERRORS.get(word.error_type, f"error {word.error_type}")
@@ -192,6 +208,39 @@ KINDS: Mapping[tuple[int, int], str] = {
     (ih.SOC21_IH_CLIENTID_BIF, ih.NBIF_7_4__SRCID__RAS_CONTROLLER_INTERRUPT): "RAS controller",
     (ih.SOC21_IH_CLIENTID_BIF, ih.NBIF_7_4__SRCID__ERREVENT_ATHUB_INTERRUPT): "fatal error event",
 }
+# the clients of the copy engines of an I/O die, by place
+_OLD_ENGINES = {
+    ih.SOC15_IH_CLIENTID_SDMA0: 0,
+    ih.SOC15_IH_CLIENTID_SDMA1: 1,
+    ih.SOC15_IH_CLIENTID_SDMA2: 2,
+    ih.SOC15_IH_CLIENTID_SDMA3: 3,
+}
+_OLD_SDMA = {
+    ih.SDMA0_4_0__SRCID__SDMA_TRAP: "SDMA trap",
+    ih.SDMA0_4_0__SRCID__SDMA_CTXEMPTY: "SDMA queue empty",
+    ih.SDMA0_4_0__SRCID__SDMA_DOORBELL_INVALID: "SDMA invalid doorbell",
+    ih.SDMA0_4_0__SRCID__SDMA_POLL_TIMEOUT: "SDMA poll timeout",
+    ih.SDMA0_4_0__SRCID__SDMA_PAGE_NULL: "SDMA null page",
+    ih.SDMA0_4_0__SRCID__SDMA_PAGE_FAULT: "SDMA page fault",
+    ih.SDMA0_4_0__SRCID__SDMA_VM_HOLE: "SDMA address in the VM hole",
+    ih.SDMA0_4_0__SRCID__SDMA_ECC: "SDMA ECC error",
+    ih.SDMA0_4_0__SRCID__SDMA_FROZEN: "SDMA frozen",
+}
+_OLD_SHADERS = (
+    ih.SOC15_IH_CLIENTID_SE0SH,
+    ih.SOC15_IH_CLIENTID_SE1SH,
+    ih.SOC15_IH_CLIENTID_SE2SH,
+    ih.SOC15_IH_CLIENTID_SE3SH,
+)
+# of the older clients; command processor, sensors and bus have the same numbers
+OLD_KINDS: Mapping[tuple[int, int], str] = {
+    **{pair: kind for pair, kind in KINDS.items() if pair[0] != _GFX},
+    (ih.SOC15_IH_CLIENTID_UTCL2, ih.UTCL2_1_0__SRCID__FAULT): "page fault",
+    **{(client, ih.GFX_9_0__SRCID__SQ_INTERRUPT_ID): "shader" for client in _OLD_SHADERS},
+    **{(client, source): kind for client in _OLD_ENGINES for source, kind in _OLD_SDMA.items()},
+}
+OLD_BEFORE = 6  # the major version of the interrupt block from which on clients have their new numbers
+NODES_OF_DIE = 4  # numbers that an I/O die and what is on it have. Source: amdgpu_irq.h, interrupt_node_id_per_aid
 UNKNOWN = "unknown"
 _OF_CP = (
     "end of pipe",
@@ -230,6 +279,15 @@ CLIENTS: Mapping[int, str] = {
     ih.SOC21_IH_CLIENTID_MP0: "MP0",
     ih.SOC21_IH_CLIENTID_MP1: "MP1",
 }
+OLD_CLIENTS: Mapping[int, str] = {
+    **{client: CLIENTS[client] for client in (_CP, _THM, _SMUIO, _SMU, ih.SOC15_IH_CLIENTID_IH)},
+    ih.SOC15_IH_CLIENTID_BIF: "BIF",
+    ih.SOC15_IH_CLIENTID_VMC: "VMC",
+    ih.SOC15_IH_CLIENTID_UTCL2: "UTCL2",
+    ih.SOC15_IH_CLIENTID_DF: "DF",
+    **{client: f"SDMA{place}" for client, place in _OLD_ENGINES.items()},
+    **{client: f"SE{place}SH" for place, client in enumerate(_OLD_SHADERS)},
+}
 TOO_HOT = KINDS[_THM, ih.THM_9_0__SRCID__THM_DIG_THERM_L2H]
 # what no later work of the same queue survives. A hang that SDMA's watchdog tells of may be a long wait: not one of
 # them
@@ -249,20 +307,29 @@ FATAL = frozenset(
 )
 
 
-def decode(entry: bytes | memoryview) -> Interrupt:
-    """Decode one entry of 32 bytes."""
+def kinds(version: Version) -> Mapping[tuple[int, int], str]:
+    """Return our names of what a version of the interrupt block reports, by client and source."""
+    return OLD_KINDS if version[0] < OLD_BEFORE else KINDS
+
+
+def decode(entry: bytes | memoryview, version: Version = (OLD_BEFORE, 0, 0)) -> Interrupt:
+    """Decode one entry of 32 bytes. `version`: of the interrupt block."""
     if len(entry) != ENTRY_BYTES:
         raise ValueError(f"an interrupt entry has {ENTRY_BYTES} bytes, not {len(entry)}")
     words = _DWORDS.unpack(entry)
     head = Entry(words[0] | words[1] << 32 | words[2] << 64 | words[3] << 96)
+    old = version[0] < OLD_BEFORE
+    of_memory = head.client_id == ih.SOC15_IH_CLIENTID_VMC if old else bool(head.vmid_source)
     return Interrupt(
-        kind=KINDS.get((head.client_id, head.source_id), UNKNOWN),
+        kind=kinds(version).get((head.client_id, head.source_id), UNKNOWN),
         client=head.client_id,
         source=head.source_id,
         ring=head.ring_id,
         vmid=head.vmid,
-        hub="mmhub" if head.vmid_source else "gfxhub",
+        hub="mmhub" if of_memory else "gfxhub",
         pasid=head.pasid,
         timestamp=head.timestamp,
         data=words[4:8],
+        node=head.node_id if old else 0,
+        old=old,
     )

@@ -3,11 +3,12 @@ scratch words of the VBIOS.
 
 A doorbell reaches an engine only if a route of the S2A table sends its range there.
 
-Source: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, soc21.c.
+Source: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, soc21.c; of MI300: `nbio_dies`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ringup.autogen.amd import nbio_doorbell as doorbell
@@ -23,7 +24,7 @@ from ringup.autogen.amd.nbio import (
 )
 from ringup.autogen.amd.nbio_link import RCC_DEV0_EPF2_STRAP2
 from ringup.autogen.layout import Word
-from ringup.drivers.amd.bus.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
+from ringup.drivers.amd.bus.doorbells import NAVI10
 from ringup.drivers.amd.bus.registers import Block, Version
 from ringup.errors import NotSupported
 
@@ -70,8 +71,8 @@ def routes(sdma_engines: int) -> tuple[Route, ...]:
     return (
         Route(0, 0x3, 0x3, 0, 0, whole=True),  # nbio_v4_3.c, nbio_v4_3_gc_doorbell_init: 0x30000007
         Route(3, 0x6, 0x3, 0, 0, whole=True),  # the same: 0x3000000d
-        Route(1, 0x0, 0x0, IH_INDEX, IH_RANGE_DWORDS, whole=False),
-        Route(2, 0xE, 0x3, SDMA_FIRST, SDMA_EACH * sdma_engines, whole=False),
+        Route(1, 0x0, 0x0, NAVI10.ih_index, IH_RANGE_DWORDS, whole=False),
+        Route(2, 0xE, 0x3, NAVI10.sdma_index_first, NAVI10.sdma_dwords * sdma_engines, whole=False),
     )
 
 
@@ -82,11 +83,13 @@ class Nbio:
     """
 
     def __init__(self, block: Block, version: Version) -> None:
-        if block.version not in ENTRIES:
+        if block.version not in self.known:
             raise NotSupported(
                 f"the bus interface is version {'.'.join(map(str, version))}, whose doorbell routes are not known"
             )
         self.block, self.version = block, version
+
+    known: Collection[Version] = ENTRIES.keys()
 
     @property
     def vram_bytes(self) -> int:
@@ -115,11 +118,16 @@ class Nbio:
         block = self.block
         if self.version in SOFT_RESET_STRAP:
             block.update(RCC_DEV0_EPF2_STRAP2, strap_no_soft_reset_dev0_f2=0)
-        block.write(block.make(BIF_BX0_BIF_FB_EN, fb_read_en=1, fb_write_en=1))
-        block.write(block.make(doorbell.BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_CNTL))
+        self._open_memory()
         for route in routes(sdma_engines):
             self._route(route)
         self._doorbells(True)
+
+    def _open_memory(self) -> None:
+        """Let the host reach the framebuffer, and close the card's own doorbell aperture."""
+        block = self.block
+        block.write(block.make(BIF_BX0_BIF_FB_EN, fb_read_en=1, fb_write_en=1))
+        block.write(block.make(doorbell.BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_CNTL))
 
     def stop(self) -> None:
         """Close the doorbells: they reach no queue any more."""

@@ -1,15 +1,17 @@
 """A Radeon's registers: the register BAR, the index registers for what lies beyond it, and typed access by block.
 
 Addresses: a register's place is (dword offset, segment); the discovery table gives a block's segment bases in dwords;
-their sum times four is a byte offset in BAR 5, or an SMN address when BAR 5 ends before it. Source: amdgpu
-soc15_common.h, SOC15_REG_OFFSET; amdgpu_device.c, amdgpu_device_indirect_rreg.
+their sum times four is a byte offset in BAR 5, or an SMN address when BAR 5 ends before it. A card of several I/O dies
+(AIDs) has the same 32-bit addresses on each; bits above them select the die. Source: amdgpu soc15_common.h,
+SOC15_REG_OFFSET; amdgpu_device.c, amdgpu_device_indirect_rreg and _rreg_ext; aqua_vanjaram.c,
+aqua_vanjaram_encode_ext_smn_addressing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.layout import Word
@@ -25,13 +27,34 @@ T = TypeVar("T")
 Version = tuple[int, int, int]
 ONES = 0xFFFF_FFFF
 REGISTER_BAR = 5
-SMN_INDEX, SMN_DATA = 0x50, 0x54  # RSMU_INDEX and RSMU_DATA: dwords 0x14 and 0x15 of nbio_4_3_0_offset.h, segment 0
 NO_VENDOR = 0xFFFF
 # The bus interface's facts and bases that amdgpu_discovery.c has compiled in: mmRCC_CONFIG_MEMSIZE 0xde3
 NBIO_EVERYWHERE = ((4, 3, 0), (0x0, 0x14, 0xD20))
+MAX_AIDS = 4
 LAST_ADDRESS = 0xFFFF_FFFC  # what the index register takes: 32 bits, a byte address of a dword
 SILENT = "registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
 POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about 1
+
+
+class FarIndex(NamedTuple):
+    """Byte offsets of the registers that reach addresses beyond the BAR. `high`: for bits 39:32; None: there is
+    none.
+    """
+
+    select: int
+    data: int
+    high: int | None = None
+
+
+# RSMU_INDEX and RSMU_DATA: dwords 0x14 and 0x15 of nbio_4_3_0_offset.h, segment 0
+RSMU = FarIndex(0x50, 0x54)
+
+
+def die_address(aid: int) -> int:
+    """Return the bits of an address that select an I/O die: bit 34 for another die than the first, 33:32 for which."""
+    if not 0 <= aid < MAX_AIDS:
+        raise ValueError(f"a card has I/O dies 0 to {MAX_AIDS - 1}, not {aid}")
+    return aid << 32 | 1 << 34 if aid else 0
 
 
 class Registers:
@@ -48,6 +71,7 @@ class Registers:
         self._size_bytes = self._mmio.size_bytes
         self.reads = self.writes = 0
         self._returning = False
+        self.far = RSMU
         base, segments = NBIO_EVERYWHERE
         offset, segment = RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE.place(base)
         self._memory_size = 4 * (segments[segment] + offset)
@@ -58,9 +82,9 @@ class Registers:
         if address < self._size_bytes:
             value = self._mmio.read32(address)
         else:
-            self.writes += 1
-            self._mmio.write32(SMN_INDEX, address)
-            value = self._mmio.read32(SMN_DATA)
+            self._select(address)
+            value = self._mmio.read32(self.far.data)
+            self._unselect(address)
         if value == ONES:
             self.check(f"reading register {address:#x}")
         return value
@@ -93,9 +117,29 @@ class Registers:
         if address < self._size_bytes:
             self._mmio.write32(address, value)
             return
+        self._select(address)
+        self._mmio.write32(self.far.data, value)
+        self._unselect(address)
+
+    def _select(self, address: int) -> None:
+        """Point the index registers at an address beyond the BAR. Raises `NotSupported` for another die where nothing
+        selects it.
+        """
         self.writes += 1
-        self._mmio.write32(SMN_INDEX, address)
-        self._mmio.write32(SMN_DATA, value)
+        self._mmio.write32(self.far.select, address & ONES)
+        if address > ONES:
+            if self.far.high is None:
+                raise NotSupported(
+                    f"{self.device.name}: register {address:#x} lies on another die, which is not reached"
+                )
+            self.writes += 1
+            self._mmio.write32(self.far.high, address >> 32)
+
+    def _unselect(self, address: int) -> None:
+        """Select the first die again, which whoever uses the index next expects."""
+        if address > ONES and self.far.high is not None:
+            self.writes += 1
+            self._mmio.write32(self.far.high, 0)
 
     def write_run(self, address: int, values: Sequence[int]) -> None:
         """Write registers that follow one another, the first at a byte address; one round trip on a slow link."""
@@ -142,11 +186,15 @@ class Block:
     """The registers of one instance of a block: words in, words out.
 
     `version` picks the row of a word's module; `bases` are the discovery table's, in dwords by segment. `plus_dwords`
-    reaches a sibling of the named register: another VM context, invalidation engine, SDMA queue.
+    reaches a sibling of the named register: another VM context, invalidation engine, SDMA queue. `aid`: the I/O die
+    that the bases count from, where the table gives those of the first die alone.
     """
 
-    def __init__(self, registers: Registers, name: str, version: Version, bases: Sequence[int]) -> None:
+    def __init__(
+        self, registers: Registers, name: str, version: Version, bases: Sequence[int], *, aid: int = 0
+    ) -> None:
         self.registers, self.name, self.version, self.bases = registers, name, version, tuple(bases)
+        self._die = die_address(aid)
         self._addresses: dict[type[Word], int] = {}
 
     def address(self, word: type[Word], plus_dwords: int = 0) -> int:
@@ -164,7 +212,7 @@ class Block:
                     f"{self.name}: segment {segment} begins at dword {named(self.bases[segment])} by the card's discovery table, so "
                     f"{word.__name__} would lie at {at:#x}; no register lies beyond {LAST_ADDRESS:#x}"
                 )
-            self._addresses[word] = at
+            at = self._addresses[word] = at | self._die
         return at + plus_dwords * 4
 
     def typed(self, word: type[W]) -> type[W]:

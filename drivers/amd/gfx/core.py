@@ -2,8 +2,9 @@
 
 Firmware is loaded by the security processor and started by the run-list controller (RLC); this module waits for that,
 sets what every VMID needs, starts the compute micro engine (MEC) and lets it interrupt. The graphics ring's engines
-stay halted. What differs between generations is a row of `rows`. Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and
-what it calls), gfx_v12_0.c; amdgpu_amdkfd_gfx_v11.c (init_interrupts_v11), amdgpu_amdkfd_gfx_v12.c.
+stay halted. What differs between generations is a row of `rows`. A card may have several such cores (XCCs), each a die,
+which share the work of a queue. Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c,
+gfx_v9_4_3.c; amdgpu_amdkfd_gfx_v11.c (init_interrupts_v11), amdgpu_amdkfd_gfx_v12.c, amdgpu_amdkfd_gfx_v9.c.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from contextlib import contextmanager
 from ringup.autogen.amd import gc as words
 from ringup.autogen.amd import gc_cp, gc_hqd, gc_rlc, gc_ucode, smuio
 from ringup.autogen.layout import Word
-from ringup.drivers.amd.bus import doorbells
 from ringup.drivers.amd.bus.access import Access
+from ringup.drivers.amd.bus.doorbells import NAVI10, Assignment
 from ringup.drivers.amd.bus.registers import Block
-from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, QUEUES, Hqd, Place, drop, selected
+from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, Hqd, Place, drop, selected
 from ringup.drivers.amd.gfx.mqd import QueueSpec
-from ringup.drivers.amd.gfx.rows import core_row
+from ringup.drivers.amd.gfx.rows import Golden, core_row
 from ringup.drivers.amd.gfx.shape import Design, Shape, read_shape
 from ringup.errors import DeviceHung
 
@@ -30,7 +31,7 @@ BOOT_TIMEOUT_US = 500_000
 MEC_SETTLE_US = 50_000
 VMIDS = 16
 SHARED_BASE, PRIVATE_BASE = 1, 2  # bits 63:48 of the apertures of LDS and scratch. Source: gfx_v11_0_init_compute_vmid
-ADDRESS_MODE_64, ALIGNMENT_UNALIGNED, PREFETCH = 0, 3, 3  # Source: DEFAULT_SH_MEM_CONFIG in gfx_v11_0.c; soc21_enum.h
+ADDRESS_MODE_64, ALIGNMENT_UNALIGNED = 0, 3  # Source: DEFAULT_SH_MEM_CONFIG in gfx_v11_0.c; soc21_enum.h
 READ_TIMEOUT = 0xFF  # Source: gfx_v11_0_constants_init
 GRAPHICS_ME, FRONT_PIPES = 0, 2  # the micro engine of the graphics ring, and its pipes
 # of the graphics ring's engines: where the program of the selected pipe begins, and the resets of all pipes
@@ -64,7 +65,6 @@ _ENGINE_STATUS: tuple[type[Word], ...] = (
 _POST_MORTEM: tuple[type[Word], ...] = (
     words.GRBM_STATUS,
     words.GRBM_STATUS2,
-    words.GRBM_STATUS3,
     gc_cp.CP_STAT,
     gc_cp.CP_BUSY_STAT,
     gc_cp.CP_STALLED_STAT1,
@@ -76,19 +76,17 @@ _POST_MORTEM: tuple[type[Word], ...] = (
     gc_cp.CP_CPF_STATUS,
     gc_cp.CP_CPF_BUSY_STAT,
     gc_cp.CP_CPF_STALLED_STAT1,
-    gc_cp.CP_MEC_RS64_CNTL,
-    gc_cp.CP_MEC_RS64_INSTR_PNTR,
     gc_rlc.RLC_STAT,
     gc_rlc.RLC_GPM_STAT,
 )
 
 
 class Gfx:
-    """The graphics core of one card: `boot`, then its memory hub, then `start`.
+    """The graphics core of one card, or one of its cores: `boot`, then its memory hub, then `start`.
 
     `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64
     images, version 2); `front_starts` are the same of the graphics ring's engines, PFP and ME. `vmids` are those that
-    queues will run in. `first_silicon` tells whether the chip is of revision 0.
+    queues will run in. `first_silicon` tells whether the chip is of revision 0. `xcc`: the core's logical number.
     """
 
     def __init__(
@@ -101,18 +99,24 @@ class Gfx:
         *,
         front_starts: tuple[int, int] = (0, 0),
         first_silicon: Callable[[], bool] = lambda: False,
+        doorbells: Assignment = NAVI10,
+        xcc: int = 0,
     ) -> None:
         self.block, self.design, self.row = gc, design, core_row(gc.version)
         self.pipes = self.row.pipes
         self.shape: Shape | None = None
         self._smuio, self._mec_start, self._vmids = smuio_block, mec_start, tuple(vmids)
         self._front_starts, self._first_silicon = front_starts, first_silicon
+        self._doorbells, self.xcc = doorbells, xcc
 
     def boot(self) -> None:
         """Wait until the core's firmware is loaded, and tell every engine where its program begins. Raises
         `DeviceTimeout` after 500 ms.
         """
         gc = self.block
+        if not self.row.autoload:
+            # the security processor has started each engine itself
+            return
         doing = "waiting for the graphics core's firmware"
         gc.wait(gc_rlc.RLC_RLCS_BOOTLOAD_STATUS, lambda word: bool(word.bootload_complete), BOOT_TIMEOUT_US, doing)
         gc.wait(gc_cp.CP_STAT, lambda word: not int(word), BOOT_TIMEOUT_US, doing)
@@ -126,15 +130,22 @@ class Gfx:
 
     def start(self) -> None:
         """Set what all queues need and let the micro engine run. `boot` must be done and the core's memory hub up."""
+        start_all([self])
+
+    def prepare(self) -> None:
+        """Take the first part of `start`: the micro engine runs, and has the time that it needs still before it."""
         gc = self.block
         self._set_golden()
-        gc.update(words.GRBM_CNTL, read_timeout=READ_TIMEOUT)
+        if self.row.read_timeout:
+            gc.update(words.GRBM_CNTL, read_timeout=READ_TIMEOUT)
         self.shape = read_shape(gc, self.design)
         self._start_vmids()
         gc.update(gc_rlc.RLC_SRM_CNTL, srm_enable=1, auto_incr_addr=1)
         self._set_doorbells()
         self._halt_mec(False)
-        gc.registers.clock.sleep_us(MEC_SETTLE_US)
+
+    def finish(self) -> None:
+        """Take the last part of `start`."""
         self._set_interrupts(True)
 
     def stop(self) -> None:
@@ -146,8 +157,10 @@ class Gfx:
     def _set_golden(self) -> None:
         """Make the settings of the kernel's tables."""
         gc, row = self.block, self.row
-        first = row.golden_first if row.golden_first and self._first_silicon() else ()
-        for word, mask, bits in (*row.golden, *first):
+        by_revision: tuple[Golden, ...] = ()
+        if row.golden_first or row.golden_later:
+            by_revision = row.golden_first if self._first_silicon() else row.golden_later
+        for word, mask, bits in (*row.golden, *by_revision):
             gc.write(word.at(gc.version)(int(gc.read(word)) & ~mask | bits))
 
     # --- what VMIDs need ----------------------------------------------------------------------------------------
@@ -160,7 +173,7 @@ class Gfx:
             words.SH_MEM_CONFIG,
             address_mode=ADDRESS_MODE_64,
             alignment_mode=ALIGNMENT_UNALIGNED,
-            initial_inst_prefetch=PREFETCH,
+            **self.row.shader_memory,
         )
         bases = gc.make(words.SH_MEM_BASES, shared_base=SHARED_BASE, private_base=PRIVATE_BASE)
         for vmid in self._vmids:
@@ -194,39 +207,45 @@ class Gfx:
                 gc.write_pair(start, start_high, at >> 2)
             for asserted in (1, 0):
                 gc.update(gc_cp.CP_ME_CNTL, **dict.fromkeys(resets, asserted))
-        started = self.row.started_pipes
-        for _ in self._each_pipe(COMPUTE_ME, started):
-            gc.write_pair(
-                gc_ucode.CP_MEC_RS64_PRGRM_CNTR_START, gc_ucode.CP_MEC_RS64_PRGRM_CNTR_START_HI, self._mec_start >> 2
-            )
+        engine = self.row.micro_engine
+        if engine.starts is None:
+            return
+        (start, start_high), pipes = engine.starts
+        for _ in self._each_pipe(COMPUTE_ME, pipes):
+            gc.write_pair(start, start_high, self._mec_start >> 2)
         for asserted in (1, 0):
-            gc.update(gc_cp.CP_MEC_RS64_CNTL, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(started)})
+            gc.update(engine.control, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(pipes)})
 
     @property
     def halted(self) -> bool:
         """Whether the compute micro engine is halted, so that no compute queue makes progress."""
-        return bool(self.block.read(gc_cp.CP_MEC_RS64_CNTL).mec_halt)
+        engine = self.row.micro_engine
+        return bool(getattr(self.block.read(engine.control), engine.halted))
+
+    def halt(self) -> None:
+        """Halt the compute micro engine."""
+        self._halt_mec(True)
 
     def _halt_mec(self, halt: bool) -> None:
         """Halt the micro engine or let it run. Source: gfx_v11_0_cp_compute_enable."""
-        pipes = range(self.row.started_pipes)
-        self.block.update(
-            gc_cp.CP_MEC_RS64_CNTL,
-            mec_invalidate_icache=halt,
-            mec_halt=halt,
-            **{f"mec_pipe{pipe}_reset": halt for pipe in pipes},
-            **{f"mec_pipe{pipe}_active": not halt for pipe in pipes},
-        )
+        engine, gc = self.row.micro_engine, self.block
+        fields = engine.halt if halt else engine.run
+        if engine.whole:
+            gc.write(gc.make(engine.control, **fields))
+        else:
+            gc.update(engine.control, **fields)
 
     def _set_doorbells(self) -> None:
         """Set the range of the command processor's doorbells and enable it."""
         gc = self.block
-        for low, high, (first, last) in (
-            (gc_cp.CP_RB_DOORBELL_RANGE_LOWER, gc_cp.CP_RB_DOORBELL_RANGE_UPPER, doorbells.GFX_RANGE),
-            (gc_cp.CP_MEC_DOORBELL_RANGE_LOWER, gc_cp.CP_MEC_DOORBELL_RANGE_UPPER, doorbells.MEC_RANGE),
+        for low, high, doorbells in (
+            (gc_cp.CP_RB_DOORBELL_RANGE_LOWER, gc_cp.CP_RB_DOORBELL_RANGE_UPPER, self._doorbells.graphics_range),
+            (gc_cp.CP_MEC_DOORBELL_RANGE_LOWER, gc_cp.CP_MEC_DOORBELL_RANGE_UPPER, self._doorbells.mec_range(self.xcc)),
         ):
-            gc.write(low.at(gc.version)(doorbell_range_lower=first))
-            gc.write(high.at(gc.version)(doorbell_range_upper=last))
+            if doorbells is not None:
+                first, last = doorbells
+                gc.write(low.at(gc.version)(doorbell_range_lower=first))
+                gc.write(high.at(gc.version)(doorbell_range_upper=last))
         # queues are told by doorbells alone
         gc.update(gc_hqd.CP_PQ_WPTR_POLL_CNTL, en=0)
         gc.update(gc_hqd.CP_PQ_STATUS, doorbell_enable=1)
@@ -262,13 +281,15 @@ class Gfx:
         """
         if place.pipe >= self.pipes:
             raise ValueError(f"this chip has pipes 0 to {self.pipes - 1}, not {place.pipe}")
+        if place.queue >= self.row.queues:
+            raise ValueError(f"a pipe of this chip has queues 0 to {self.row.queues - 1}, not {place.queue}")
         return Hqd(self.block, place, spec, descriptor, self.safe_mode, flush_hdp)
 
     def active_queues(self) -> list[Place]:
         """Return the places of mapped queues: this driver's or a previous one's."""
         gc, found = self.block, []
         for pipe in range(self.pipes):
-            for queue in range(QUEUES):
+            for queue in range(self.row.queues):
                 place = Place(pipe, queue)
                 with selected(gc, place):
                     if gc.read(gc_hqd.CP_HQD_ACTIVE).active:
@@ -298,6 +319,10 @@ class Gfx:
 
     def gpu_clock(self) -> int:
         """Return the card's time stamp counter of 100 MHz, which counts in every power state."""
+        if self.row.captures_clock:
+            # gfx_v9_4_3_get_gpu_clock_counter
+            self.block.write(self.block.make(gc_rlc.RLC_CAPTURE_GPU_CLOCK_COUNT, capture=1))
+            return self.block.read_pair(gc_rlc.RLC_GPU_CLOCK_COUNT_LSB, gc_rlc.RLC_GPU_CLOCK_COUNT_MSB)
         block = self._smuio
         high = int(block.read(smuio.GOLDEN_TSC_COUNT_UPPER))
         low = int(block.read(smuio.GOLDEN_TSC_COUNT_LOWER))
@@ -310,4 +335,13 @@ class Gfx:
     def status(self) -> dict[str, Word]:
         """Read the registers for a post-mortem, by name."""
         engines = _ENGINE_STATUS[: self.design.shader_engines]
-        return {word.__name__: self.block.read(word) for word in _POST_MORTEM + engines}
+        return {word.__name__: self.block.read(word) for word in (*_POST_MORTEM, *self.row.post_mortem, *engines)}
+
+
+def start_all(cores: Sequence[Gfx]) -> None:
+    """Start the cores of a card, whose hubs are up. The micro engines get their time together."""
+    for core in cores:
+        core.prepare()
+    cores[0].block.registers.clock.sleep_us(MEC_SETTLE_US)
+    for core in cores:
+        core.finish()

@@ -37,11 +37,17 @@ class Gate(NamedTuple):
 
 
 class GatingRow(NamedTuple):
-    """What a chip may gate: the overrides to clear, the controls of coarse gating, and what of its memory hub."""
+    """What a chip may gate: the overrides to clear, the controls of coarse gating, and what of its memory hub.
+    `threshold`, `polls`: how long an idle core waits. `tells_idle`: whether the RLC learns from interrupts that the
+    core and its copy engines are idle.
+    """
 
     overrides: tuple[str, ...]
     memory_hub: Sequence[Gate] = ()
     coarse: tuple[type[gc_rlc.RLC_CGCG_CGLS_CTRL | gc_rlc.RLC_CGCG_CGLS_CTRL_3D], ...] = (gc_rlc.RLC_CGCG_CGLS_CTRL,)
+    threshold: int = IDLE_THRESHOLD
+    polls: int = IDLE_POLLS
+    tells_idle: bool = True
 
 
 _ALL = (*_COARSE, *_MEDIUM, _REPEATERS, _MEMORIES, _COUNTERS)
@@ -53,6 +59,8 @@ _GFX12 = GatingRow(
     (gc_rlc.RLC_CGCG_CGLS_CTRL, gc_rlc.RLC_CGCG_CGLS_CTRL_3D),
 )
 _ROWS: dict[Version, GatingRow] = {
+    # gfx_v9_4_3_xcc_update_gfx_clock_gating; cg_flags of soc15.c
+    (9, 4, 3): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS, _MEMORIES), threshold=0x2710, polls=0x3345, tells_idle=False),
     (11, 0, 0): GatingRow(_ALL, (Gate(MM_ATC_L2_MISC_CG, set=("enable", "mem_ls_enable")),)),
     (11, 0, 2): GatingRow((*_COARSE, _REPEATERS)),
     (11, 0, 3): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS)),
@@ -61,28 +69,33 @@ _ROWS: dict[Version, GatingRow] = {
 }
 
 
-def set_gating(gfx: Gfx, mmhub: Block, engines: tuple[SdmaEngine, ...], on: bool) -> None:
+def set_gating(cores: Sequence[Gfx], mmhub: Block, engines: tuple[SdmaEngine, ...], on: bool) -> None:
     """Let idle clocks stop, or keep all on. A chip without a row keeps its firmware's settings."""
-    gc = gfx.block
-    row = _ROWS.get(gc.version)
+    row = _ROWS.get(cores[0].block.version)
     if row is None:
         return
-    with gfx.safe_mode():
-        gc.update(gc_rlc.RLC_CGTT_MGCG_OVERRIDE, **dict.fromkeys(row.overrides, int(not on)))
-        for control in row.coarse:
-            gc.update(
-                control,
-                cgcg_gfx_idle_threshold=IDLE_THRESHOLD,
-                cgls_rep_compansat_delay=SLEEP_DELAY,
-                cgcg_en=on,
-                cgls_en=on,
-            )
-        gc.update(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=IDLE_POLLS)
-        # the RLC learns from them that the core is idle
-        for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):
-            gc.update(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))
-        for engine in engines:
-            idle = (sdma.SDMA0_RLC_CGCG_CTRL, sdma.SDMA1_RLC_CGCG_CTRL)[engine.index]
-            engine.block.update(idle, cgcg_int_enable=on)
+    for core in cores:
+        with core.safe_mode():
+            _gate_core(core.block, row, on)
+            if row.tells_idle:
+                for engine in engines:
+                    idle = (sdma.SDMA0_RLC_CGCG_CTRL, sdma.SDMA1_RLC_CGCG_CTRL)[engine.index]
+                    engine.block.update(idle, cgcg_int_enable=on)
     for gate in row.memory_hub:
         mmhub.update(gate.word, **dict.fromkeys(gate.set, int(on)), **dict.fromkeys(gate.cleared, int(not on)))
+
+
+def _gate_core(gc: Block, row: GatingRow, on: bool) -> None:
+    gc.update(gc_rlc.RLC_CGTT_MGCG_OVERRIDE, **dict.fromkeys(row.overrides, int(not on)))
+    for control in row.coarse:
+        gc.update(
+            control,
+            cgcg_gfx_idle_threshold=row.threshold,
+            cgls_rep_compansat_delay=SLEEP_DELAY,
+            cgcg_en=on,
+            cgls_en=on,
+        )
+    gc.update(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=row.polls)
+    if row.tells_idle:
+        for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):
+            gc.update(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))

@@ -1,13 +1,15 @@
 """A hardware queue (HQD) of the compute micro engine, mapped by the host: its registers are loaded under GRBM_GFX_CNTL,
 without a scheduler.
 
-Source: amdgpu amdgpu_amdkfd_gfx_v11.c (hqd_load_v11, hqd_destroy_v11), gfx_v11_0_reset_kcq.
+On a card of several dies of the graphics core (XCCs), a queue is one on each of them: `SpreadHqd`. Source: amdgpu
+amdgpu_amdkfd_gfx_v11.c (hqd_load_v11, hqd_destroy_v11), gfx_v11_0_reset_kcq; amdkfd kfd_mqd_manager_v9.c
+(load_mqd_v9_4_3, destroy_mqd_v9_4_3).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +29,7 @@ DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_kiq_init_register
 RESET_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_reset_kcq
 COMPUTE_ME = 1
 DWORD_BYTES = 4
-PIPES, QUEUES = 4, 4  # of micro engine 1, queues of each pipe. Source: gfx_v11_0_sw_init
+PIPES, QUEUES = 4, 8  # of micro engine 1, queues of each pipe, that GRBM_GFX_CNTL selects; a chip may have fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +179,61 @@ class Hqd:
         at = self.pointers()
         status = {"error": at.error} if int(at.error) else {}
         return Position(at.active, at.rptr * DWORD_BYTES, at.wptr * DWORD_BYTES, status)
+
+
+class SpreadHqd:
+    """A compute queue that several dies share: `parts` are its queues on each, all at one place, by logical number.
+    They read the same ring, and one doorbell rings all of them.
+    """
+
+    def __init__(self, parts: Sequence[Hqd], clear: Callable[[], None]) -> None:
+        """`clear()` makes the words 0 by which the dies wait for one another."""
+        self._clear = clear
+        self.parts, self.place, self.spec = tuple(parts), parts[0].place, parts[0].spec
+
+    def __str__(self) -> str:
+        """Name it by its place."""
+        return f"compute {self.place} on {len(self.parts)} XCCs"
+
+    engine_number = COMPUTE
+    engine_name = Hqd.engine_name
+
+    def is_at(self, me: int, pipe: int, queue: int) -> bool:
+        """Tell whether an interrupt names this queue."""
+        return self.parts[0].is_at(me, pipe, queue)
+
+    def map(self) -> None:
+        """Load the queue on every die. ORDER: all are on before anything is put into the ring, since a die counts on
+        the others' shares of the work. Each part flushes what was written.
+        """
+        self._clear()
+        for part in self.parts:
+            part.map()
+
+    def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
+        """Unmap the queue from every die, as `Hqd.unmap` does. Return True if all work had ended."""
+        ended = [part.unmap(timeout_us) for part in self.parts]
+        return all(ended)
+
+    def reset(self) -> None:
+        """Kill the queue's work on every die and unmap it. Raises `DeviceHung` for those that do not let go, after all
+        were tried.
+        """
+        stuck = []
+        for part in self.parts:
+            try:
+                part.reset()
+            except DeviceHung as error:
+                stuck.append(f"XCC {part.spec.xcc}: {error}")
+        if stuck:
+            raise DeviceHung("; ".join(stuck))
+
+    def position(self) -> Position:
+        """Read where the queue stands: the pointers of the die that is furthest behind, and the errors of each."""
+        seen = [part.position() for part in self.parts]
+        last = min(seen, key=lambda at: at.rptr_bytes)
+        status = {f"XCC {xcc} {name}": word for xcc, at in enumerate(seen) for name, word in at.status.items()}
+        return Position(all(at.mapped for at in seen), last.rptr_bytes, last.wptr_bytes, status)
+
+
+ComputeHardware = Hqd | SpreadHqd

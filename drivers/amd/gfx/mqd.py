@@ -1,15 +1,20 @@
 """Descriptor of a compute queue (MQD): what the command processor loads into a hardware queue, and where it saves it.
 
-Set up like a user queue in its own VMID, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd,
-update_mqd), kfd_mqd_manager_v12.c; amdgpu v11_structs.h, v12_structs.h; gfx_v11_0_compute_mqd_init.
+Set up like a user queue in its own VMID, without context save. A queue that several dies of a graphics core (XCCs)
+share has a descriptor for each, one page after another. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd, update_mqd),
+kfd_mqd_manager_v12.c, kfd_mqd_manager_v9.c (init_mqd_v9_4_3, update_mqd_v9_4_3); amdgpu v11_structs.h, v12_structs.h,
+v9_structs.h; gfx_v11_0_compute_mqd_init.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from ringup.autogen.amd import gc_hqd
-from ringup.autogen.amd.mqd import v11_compute_mqd, v12_compute_mqd
+from ringup.autogen.amd.mqd import v9_mqd, v11_compute_mqd, v12_compute_mqd
 from ringup.autogen.structs import memory
 from ringup.drivers.amd.bus.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.bus.registers import Version
@@ -22,13 +27,31 @@ EOP_MIN_BYTES, EOP_MAX_BYTES = (
     2048,
     8192,
 )
-PRELOAD_SIZE = 0x55
 RPTR_BLOCK = 5  # the read pointer is reported every 2 << 5 dwords at the latest
 DISPATCH_POINTER = 1 << 14  # of CP_HQD_HQ_STATUS0: the packet's address is kept for a debugger. Source: init_mqd
 PIPE_PRIORITY, QUEUE_PRIORITY = 1, 7  # the middle ones. Source: kfd_mqd_manager.c, pipe_priority_map
 # of a queue with HSA's packets: the firmware reports the read index, pointers count packets. Source: update_mqd
-AQL_PQ_CONTROL = {"no_update_rptr": 1, "slot_based_wptr": 2, "queue_full_en": 1}
-_STRUCTS = {11: v11_compute_mqd, 12: v12_compute_mqd}
+AQL_PQ_CONTROL = MappingProxyType({"no_update_rptr": 1, "slot_based_wptr": 2, "queue_full_en": 1})
+CHUNK = 1  # work-groups of a dispatch that a die takes before the next die takes some
+
+
+class _Row(NamedTuple):
+    """What differs by generation: the structure, the shader engines that it names, how many registers the engine
+    preloads, what the ring of an HSA queue has.
+    """
+
+    struct: type[v9_mqd | v11_compute_mqd | v12_compute_mqd]
+    engines: int = 8
+    preload_size: int = 0x55
+    aql: Mapping[str, int] = AQL_PQ_CONTROL
+
+
+_ROWS = {
+    # the first die reports the read pointer
+    9: _Row(v9_mqd, 4, 0x53, MappingProxyType({"slot_based_wptr": 2, "queue_full_en": 1, "wpp_clamp_en": 1})),
+    11: _Row(v11_compute_mqd),
+    12: _Row(v12_compute_mqd),
+}
 FIRST_HQD_DWORD = 128  # the descriptor's copy of CP_MQD_BASE_ADDR; the registers that follow lie in the same order
 
 
@@ -44,6 +67,8 @@ class QueueSpec:
 
     `aql`: the packets are those of HSA. `rptr_va` and `wptr_va` are then in an `amd_queue_t`, which the engine finds by
     the first one; both count packets, and the doorbell gets the number of the last packet.
+
+    `xcc` of `xccs`: the logical number of the die that the descriptor is for, and how many share the queue.
     """
 
     ring_va: int
@@ -57,6 +82,16 @@ class QueueSpec:
     doorbell_index: int
     privileged: bool = False
     aql: bool = False
+    xcc: int = 0
+    xccs: int = 1
+
+    def of_die(self, xcc: int) -> QueueSpec:
+        """Return the parameters of a die's part of the queue: descriptors and EOP buffers lie one after another.
+
+        GUESS: amdkfd gives all dies the same EOP buffer. Its content is of the engine that writes it, so one for each
+        does no harm.
+        """
+        return replace(self, xcc=xcc, mqd_va=self.mqd_va + xcc * SIZE_BYTES, eop_va=self.eop_va + xcc * self.eop_bytes)
 
     def __post_init__(self) -> None:
         """Refuse values that the registers cannot hold."""
@@ -77,18 +112,19 @@ class QueueSpec:
 
 def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
     """Return the descriptor of a queue that is not active yet; `version` is the graphics core's."""
-    if version[0] not in _STRUCTS:
+    if version[0] not in _ROWS:
         raise ValueError(f"no compute queue descriptor is known for graphics core {version}")
-    struct = _STRUCTS[version[0]]
-    everywhere = {f"compute_static_thread_mgmt_se{se}": 0xFFFF_FFFF for se in range(8)}
-    descriptor = struct(
+    row = _ROWS[version[0]]
+    everywhere = {f"compute_static_thread_mgmt_se{se}": 0xFFFF_FFFF for se in range(row.engines)}
+    descriptor = row.struct(
         header=HEADER,
         compute_pipelinestat_enable=1,
         **everywhere,
         **_pointers(spec),
+        **_share(spec),
         cp_hqd_vmid=spec.vmid,
         cp_hqd_persistent_state=int(
-            gc_hqd.CP_HQD_PERSISTENT_STATE.at(version)(preload_req=1, preload_size=PRELOAD_SIZE)
+            gc_hqd.CP_HQD_PERSISTENT_STATE.at(version)(preload_req=1, preload_size=row.preload_size)
         ),
         cp_hqd_pipe_priority=PIPE_PRIORITY,
         cp_hqd_queue_priority=QUEUE_PRIORITY,
@@ -101,7 +137,8 @@ def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
                 unord_dispatch=1,
                 priv_state=spec.privileged,
                 kmd_queue=spec.privileged,
-                **(AQL_PQ_CONTROL if spec.aql else {}),
+                **({"no_update_rptr": 1} if spec.xcc else {}),
+                **(row.aql if spec.aql else {}),
             )
         ),
         cp_hqd_aql_control=int(gc_hqd.CP_HQD_AQL_CONTROL.at(version)(control0=spec.aql)),
@@ -125,6 +162,17 @@ def _pointers(spec: QueueSpec) -> dict[str, int]:
     }
     low = {f"{name}_lo": value & 0xFFFF_FFFF for name, value in halves.items()}
     return low | {f"{name}_hi": value >> 32 for name, value in halves.items()}
+
+
+def _share(spec: QueueSpec) -> dict[str, int]:
+    """Return the fields that make dies share the work of a queue."""
+    if spec.xccs == 1:
+        return {}
+    return {
+        "compute_current_logic_xcc_id": spec.xcc,
+        "compute_tg_chunk_size": CHUNK,
+        "cp_mqd_stride_size": SIZE_BYTES,
+    }
 
 
 def doorbell_control(version: Version, spec: QueueSpec, *, on: bool) -> gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL:

@@ -1,20 +1,21 @@
 """Which parts of a graphics core exist and are switched on: shader engines, arrays, compute units.
 
 The discovery table says how many the design has; fuses and the driver (`CC_*`, `GC_USER_*`) say which are off.
-Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_v12_0.c.
+Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_v12_0.c, gfx_v9_4_3.c.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from ringup.autogen.amd import gc
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.rows import core_row
 from ringup.errors import DeviceFault
-
-CUS_OF_WGP = 2
 
 
 class Design(NamedTuple):
@@ -46,18 +47,22 @@ class Shape(NamedTuple):
 
 def instance(block: Block, engine: int, array: int, unit: int | None = None) -> AbstractContextManager[None]:
     """Select a shader array, and a unit of it, for the banked registers; at the end select all of them again."""
+    arrays = core_row(block.version).arrays
     everything = block.make(
-        gc.GRBM_GFX_INDEX, se_broadcast_writes=1, sa_broadcast_writes=1, instance_broadcast_writes=1
+        gc.GRBM_GFX_INDEX,
+        se_broadcast_writes=1,
+        instance_broadcast_writes=1,
+        **{f"{arrays}_broadcast_writes": 1},
     )
-    one = block.make(gc.GRBM_GFX_INDEX, se_index=engine, sa_index=array)
+    one = block.make(gc.GRBM_GFX_INDEX, se_index=engine, **{f"{arrays}_index": array})
     one = one.replace(instance_broadcast_writes=1) if unit is None else one.replace(instance_index=unit)
     return block.selected(one, everything)
 
 
 def read_shape(block: Block, design: Design) -> Shape:
     """Read from every shader array which of its parts are on."""
-    off, user_off = core_row(block.version).sa_disable
-    arrays_off = int(block.read(off).sa_disable) | int(block.read(user_off).sa_disable)
+    disable = core_row(block.version).sa_disable
+    arrays_off = 0 if disable is None else _or(int(block.read(word).sa_disable) for word in disable)
     masks = [[0] * design.arrays_per_engine for _ in range(design.shader_engines)]
     for engine in range(design.shader_engines):
         for array in range(design.arrays_per_engine):
@@ -66,8 +71,8 @@ def read_shape(block: Block, design: Design) -> Shape:
     shape = Shape(design, tuple(map(tuple, masks)))
     if not shape.cu_total:
         raise DeviceFault(
-            f"every compute unit of {design} is switched off by its fuses (arrays {arrays_off:#x}): the card is broken, or its registers "
-            "are not read rightly; reset it"
+            f"{block.name}: every compute unit of {design} is switched off by its fuses (arrays {arrays_off:#x}): the card is broken, "
+            "or its registers are not read rightly; reset it"
         )
     return shape
 
@@ -75,6 +80,12 @@ def read_shape(block: Block, design: Design) -> Shape:
 def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
     with instance(block, engine, array):
         fused, chosen = block.read_both(gc.CC_GC_SHADER_ARRAY_CONFIG, gc.GC_USER_SHADER_ARRAY_CONFIG)
-    off = int(fused.inactive_wgps) | int(chosen.inactive_wgps)
-    pairs = design.cus_per_array // CUS_OF_WGP
-    return sum(0b11 << CUS_OF_WGP * wgp for wgp in range(pairs) if not off >> wgp & 1)
+    row = core_row(block.version)
+    off, size = _or(int(getattr(word, row.cus_off)) for word in (fused, chosen)), row.cus_of_unit
+    unit = (1 << size) - 1
+    return sum(unit << size * at for at in range(design.cus_per_array // size) if not off >> at & 1)
+
+
+def _or(numbers: Iterable[int]) -> int:
+    """Return the bits that any of the numbers has."""
+    return reduce(or_, numbers, 0)

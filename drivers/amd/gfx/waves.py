@@ -1,6 +1,6 @@
 """Waves that are on the graphics core, seen through the sequencers' index registers: where each stands and how it is.
 
-Source: amdgpu gfx_v11_0.c (wave_read_ind, gfx_v11_0_read_wave_data), gfx_v12_0.c.
+Source: amdgpu gfx_v11_0.c (wave_read_ind, gfx_v11_0_read_wave_data), gfx_v12_0.c, gfx_v9_4_3.c.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ringup.autogen.amd import gc_sq
 from ringup.autogen.layout import Field, Word
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.rows import core_row
-from ringup.drivers.amd.gfx.shape import CUS_OF_WGP, Shape, instance
+from ringup.drivers.amd.gfx.shape import Shape, instance
 
-SIMDS = 4  # of a work group processor
-SLOTS = 16  # waves of a SIMD. Source: gc_info_v1_0 of navi3x, gc_max_waves_per_simd
+SIMDS = 4  # of a work group processor, of a compute unit of GFX9
+VALID = 1 << 16  # SQ_WAVE_STATUS.valid of gc_9_4_3_sh_mask.h
 
 
 class Unit(Word):
@@ -33,7 +33,8 @@ class Unit(Word):
 class Wave:
     """A wave: its place, the queue and VMID it belongs to, the address of its next instruction and its status.
 
-    `more`: the words that its generation has beside the status, exceptions among them.
+    `wgp`: the work-group processor, or the compute unit of GFX9. `xcc`: the die, of a core of several. `more`: the
+    words that its generation has beside the status, exceptions among them.
     """
 
     engine: int
@@ -48,39 +49,55 @@ class Wave:
     exec_mask: int
     status: Word
     more: tuple[Word, ...]
+    xcc: int | None = None
 
     def __str__(self) -> str:
         """Say it in one line."""
         more = "".join(f", {word!r}" for word in self.more if int(word))
+        die = "" if self.xcc is None else f"XCC {self.xcc} "
         return (
-            f"wave {self.engine}.{self.array}.{self.wgp}.{self.simd}.{self.slot} vmid {self.vmid} queue 1.{self.pipe}.{self.queue} "
+            f"wave {die}{self.engine}.{self.array}.{self.wgp}.{self.simd}.{self.slot} vmid {self.vmid} queue 1.{self.pipe}.{self.queue} "
             f"at {self.pc:#x}, exec {self.exec_mask:#x}, {self.status!r}{more}"
         )
 
 
-def waves(gc: Block, shape: Shape, limit: int) -> list[Wave]:
-    """Return at most `limit` waves; the core must be awake. One read for each SIMD and some for each wave."""
+def waves(gc: Block, shape: Shape, limit: int, xcc: int | None = None) -> list[Wave]:
+    """Return at most `limit` waves; the core must be awake. One read for each SIMD, or each slot where no register has
+    a bit for every wave, and some for each wave.
+    """
     found: list[Wave] = []
+    size = core_row(gc.version).cus_of_unit
     for engine, array in shape.arrays:
-        for wgp in range(shape.design.cus_per_array // CUS_OF_WGP):
-            if shape.cu_masks[engine][array] >> CUS_OF_WGP * wgp & 0b11:
+        for wgp in range(shape.design.cus_per_array // size):
+            if shape.cu_masks[engine][array] >> size * wgp & (1 << size) - 1:
                 for simd in range(SIMDS):
-                    found.extend(_of_simd(gc, engine, array, wgp, simd))
+                    found.extend(_of_simd(gc, engine, array, wgp, simd, xcc))
                     if len(found) >= limit:
                         return found[:limit]
     return found
 
 
-def _of_simd(gc: Block, engine: int, array: int, wgp: int, simd: int) -> Iterator[Wave]:
-    with instance(gc, engine, array, int(Unit(wgp=wgp, simd=simd))):
-        active = int(_read(gc, 0, gc_sq.SQ_WAVE_ACTIVE))
-        for slot in range(SLOTS):
-            if active >> slot & 1:
-                yield _one(gc, engine, array, wgp, simd, slot)
+def _of_simd(gc: Block, engine: int, array: int, wgp: int, simd: int, xcc: int | None) -> Iterator[Wave]:
+    row = core_row(gc.version)
+    # where the index selects the SIMD, the instance is the unit alone
+    unit = wgp if row.active is None else int(Unit(wgp=wgp, simd=simd))
+    with instance(gc, engine, array, unit):
+        if row.active is None:
+            there = [slot for slot in range(row.waves) if int(_read(gc, slot, gc_sq.SQ_WAVE_STATUS, simd)) & VALID]
+        else:
+            active = int(_read(gc, 0, row.active))
+            there = [slot for slot in range(row.waves) if active >> slot & 1]
+        for slot in there:
+            yield _one(gc, engine, array, wgp, simd, slot, xcc)
 
 
-def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int) -> Wave:
-    owner = gc_sq.SQ_WAVE_HW_ID2.at(gc.version)(int(_read(gc, slot, gc_sq.SQ_WAVE_HW_ID2)))
+def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int, xcc: int | None) -> Wave:
+    row = core_row(gc.version)
+
+    def read(word: type[Word]) -> Word:
+        return _read(gc, slot, word, simd if row.active is None else None)
+
+    owner = row.wave_owner.at(gc.version)(int(read(row.wave_owner)))
     return Wave(
         engine=engine,
         array=array,
@@ -90,15 +107,17 @@ def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int) -> 
         vmid=owner.vm_id,
         pipe=owner.pipe_id,
         queue=owner.queue_id,
-        pc=int(_read(gc, slot, gc_sq.SQ_WAVE_PC_LO)) | int(_read(gc, slot, gc_sq.SQ_WAVE_PC_HI)) << 32,
-        exec_mask=int(_read(gc, slot, gc_sq.SQ_WAVE_EXEC_LO)) | int(_read(gc, slot, gc_sq.SQ_WAVE_EXEC_HI)) << 32,
-        status=_read(gc, slot, gc_sq.SQ_WAVE_STATUS),
-        more=tuple(_read(gc, slot, word) for word in core_row(gc.version).wave_words),
+        pc=int(read(gc_sq.SQ_WAVE_PC_LO)) | int(read(gc_sq.SQ_WAVE_PC_HI)) << 32,
+        exec_mask=int(read(gc_sq.SQ_WAVE_EXEC_LO)) | int(read(gc_sq.SQ_WAVE_EXEC_HI)) << 32,
+        status=read(gc_sq.SQ_WAVE_STATUS),
+        more=tuple(read(word) for word in row.wave_words),
+        xcc=xcc,
     )
 
 
-def _read(gc: Block, slot: int, word: type[Word]) -> Word:
-    """Read a word of a wave of the selected SIMD."""
+def _read(gc: Block, slot: int, word: type[Word], simd: int | None = None) -> Word:
+    """Read a word of a wave of the selected SIMD; `simd`: select it, where the index does that."""
     index, _ = word.place(gc.version)
-    gc.write(gc.make(gc_sq.SQ_IND_INDEX, wave_id=slot, index=index))
+    select = {} if simd is None else {"simd_id": simd, "force_read": 1}
+    gc.write(gc.make(gc_sq.SQ_IND_INDEX, wave_id=slot, index=index, **select))
     return word.at(gc.version)(int(gc.read(gc_sq.SQ_IND_DATA)))

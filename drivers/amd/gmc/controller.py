@@ -1,48 +1,58 @@
-"""The memory controller of a Radeon: both VM hubs, their VM contexts, TLB flushes and page faults.
+"""The memory controller of a Radeon: its VM hubs, their VM contexts, TLB flushes and page faults.
 
 MMHUB serves the security processor, SMU, interrupts and video. The graphics core's hub (GFXHUB) serves compute and
-SDMA, and answers only after the graphics core has booted. Contexts are set on both hubs. Those that are set before the
-graphics core is up reach its hub in `start_gfxhub`. Source: amdgpu gmc_v11_0.c, gfx_v11_0.c (gfx_v11_0_gfxhub_enable).
+SDMA, and answers only after the graphics core has booted. A card of several dies has a GFXHUB on each die of its
+graphics core and an MMHUB, which serves the copy engines too, on each I/O die. Contexts are set on all hubs. Those that
+are set before the graphics core is up reach its hubs in `start_gfxhub`. Source: amdgpu gmc_v11_0.c, gfx_v11_0.c
+(gfx_v11_0_gfxhub_enable); gmc_v9_0.c; gfxhub_v1_2.c, gfxhub_v1_2_get_xgmi_info.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from ringup.autogen.amd.gc_cp import CP_DEBUG
+from ringup.autogen.amd.gc_vm_v9 import MC_VM_XGMI_LFB_CNTL, MC_VM_XGMI_LFB_SIZE
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gmc import hub as gmc_hub
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB, Fault
 from ringup.drivers.amd.gmc.hub import Apertures, Context, Hub
 from ringup.drivers.amd.gmc.words import gfxhub_words, mmhub_words
+from ringup.firmware.stated import within
 
 # the levels below the root directory of a four-level table
 WALK_DEPTH = 3
 
 
-class Gmc:
-    """Both hubs of one card. `flush_hdp` makes the CPU's writes to VRAM visible to the card.
+# of a hive. Source: gfxhub_v1_2_get_xgmi_info
+MAX_MEMBERS = 8
 
-    `scratch_pa` is an unused page of VRAM, `default_bus_addr` an unused page of host memory. The hubs redirect stray
-    accesses to them.
+
+class Gmc:
+    """All hubs of one card. `flush_hdp` makes the CPU's writes to VRAM visible to the card.
+
+    `mmhubs`: the registers of each MMHUB; `cores`: those of each die of the graphics core. `scratch_pa` is an unused
+    page of VRAM, `default_bus_addr` an unused page of host memory. The hubs redirect stray accesses to them.
     """
 
     def __init__(
         self,
-        mmhub: Block,
-        gc: Block,
+        mmhubs: Sequence[Block],
+        cores: Sequence[Block],
         flush_hdp: Callable[[], None],
         *,
         vram_bytes: int,
         scratch_pa: int,
         default_bus_addr: int,
     ) -> None:
-        self._mmhub = Hub(MMHUB, mmhub, mmhub_words(mmhub.version), semaphore=True)
-        self._gfxhub = Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False)
+        self._mmhubs = [Hub(MMHUB, block, mmhub_words(block.version), number) for number, block in _numbered(mmhubs)]
+        self._gfxhubs = [Hub(GFXHUB, block, gfxhub_words(block.version), number) for number, block in _numbered(cores)]
         self._flush_hdp = flush_hdp
         self._contexts: dict[int, Context] = {}
-        self._up: dict[str, Hub] = {}
-        self.apertures = Apertures(self._mmhub.fb_base, self._mmhub.fb_offset, vram_bytes, scratch_pa, default_bus_addr)
+        self._up: list[Hub] = []
+        self.apertures = _apertures(
+            self._mmhubs[0], cores[0], vram_bytes=vram_bytes, scratch_pa=scratch_pa, default_bus_addr=default_bus_addr
+        )
 
     @property
     def fb_base(self) -> int:
@@ -55,37 +65,45 @@ class Gmc:
         return self.apertures.fb_offset
 
     def start_mmhub(self) -> None:
-        """Bring up MMHUB. No other block needs to be up."""
-        self._start(self._mmhub)
+        """Bring up every MMHUB. No other block needs to be up."""
+        for hub in self._mmhubs:
+            self._start(hub)
 
     def start_gfxhub(self) -> None:
-        """Bring up the graphics core's hub. The graphics core's firmware must have booted."""
-        gc, words = self._gfxhub.block, self._gfxhub.words
-        # both hubs must have VRAM at the same address
-        if self._gfxhub.fb_base != self.fb_base:
-            mm = self._mmhub
-            gc.write(words.fb_location.at(gc.version)(int(mm.block.read(mm.words.fb_location))))
-            gc.write(words.fb_location_top.at(gc.version)(int(mm.block.read(mm.words.fb_location_top))))
-        self._start(self._gfxhub)
-        # the command processor continues after a fault
-        gc.update(CP_DEBUG, cpg_utcl1_error_halt_disable=1)
+        """Bring up the graphics core's hubs. The graphics core's firmware must have booted."""
+        mm = self._mmhubs[0]
+        for hub in self._gfxhubs:
+            gc, words = hub.block, hub.words
+            # all hubs must have VRAM at the same address
+            if hub.fb_base != mm.fb_base:
+                gc.write(words.fb_location.at(gc.version)(int(mm.block.read(mm.words.fb_location))))
+                gc.write(words.fb_location_top.at(gc.version)(int(mm.block.read(mm.words.fb_location_top))))
+            self._start(hub)
+            if "cpg_utcl1_error_halt_disable" in CP_DEBUG.at(gc.version).FIELDS:
+                # the command processor continues after a fault
+                gc.update(CP_DEBUG, cpg_utcl1_error_halt_disable=1)
 
     def stop_gfxhub(self) -> None:
-        """Switch the graphics core's hub off. May be called twice, and after a reset of the graphics core."""
-        if self._up.pop(GFXHUB, None):
-            self._gfxhub.stop()
+        """Switch the graphics core's hubs off. May be called twice, and after a reset of the graphics core."""
+        self._stop(GFXHUB)
 
     def stop(self) -> None:
-        """Switch both hubs off. May be called twice."""
+        """Switch all hubs off. May be called twice."""
         self.stop_gfxhub()
-        if self._up.pop(MMHUB, None):
-            self._mmhub.stop()
+        self._stop(MMHUB)
+
+    def _stop(self, kind: str) -> None:
+        going = [hub for hub in self._up if hub.kind == kind]
+        self._up = [hub for hub in self._up if hub.kind != kind]
+        for hub in going:
+            hub.stop()
 
     def _start(self, hub: Hub) -> None:
         hub.start(self.apertures)
         for vmid, context in self._contexts.items():
             hub.set_context(vmid, context, self.fb_offset)
-        self._up[hub.name] = hub
+        if hub not in self._up:
+            self._up.append(hub)
         self._flush_hdp()
         for vmid in sorted({0, *self._contexts}):
             hub.flush(vmid)
@@ -104,7 +122,7 @@ class Gmc:
         if not 0 <= first_page <= last_page <= gmc_hub.LAST_PAGE:
             raise ValueError(f"pages {first_page:#x} to {last_page:#x} are no range of a 48 bit address space")
         self._contexts[vmid] = Context(root_pa, first_page, last_page, depth)
-        for hub in self._up.values():
+        for hub in self._up:
             hub.set_context(vmid, self._contexts[vmid], self.fb_offset)
         self.flush_tlb(vmid)
 
@@ -112,7 +130,7 @@ class Gmc:
         """Remove a VMID's page tables."""
         _check_vmid(vmid)
         self._contexts.pop(vmid, None)
-        for hub in self._up.values():
+        for hub in self._up:
             hub.disable_context(vmid)
         self.flush_tlb(vmid)
 
@@ -123,17 +141,46 @@ class Gmc:
         """
         _check_vmid(vmid)
         self._flush_hdp()
-        for hub in self._up.values():
+        for hub in self._up:
             hub.flush(vmid)
 
-    def read_fault(self, hub: str) -> Fault | None:
-        """Return the fault that `hub` ("mmhub", "gfxhub") holds, and clear it. None if there is none or the hub is
-        down.
+    def read_fault(self, kind: str) -> Fault | None:
+        """Return the first fault that a hub of a kind ("mmhub", "gfxhub") holds, and clear it. None if there is none or
+        the hubs are down.
         """
-        if hub not in (MMHUB, GFXHUB):
-            raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {hub!r}")
-        up = self._up.get(hub)
-        return up.read_fault() if up else None
+        if kind not in (MMHUB, GFXHUB):
+            raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {kind!r}")
+        faults = (hub.read_fault() for hub in self._up if hub.kind == kind)
+        return next((fault for fault in faults if fault is not None), None)
+
+
+def _numbered(blocks: Sequence[Block]) -> Iterator[tuple[int | None, Block]]:
+    """Yield blocks with their numbers; a single one needs none."""
+    for number, block in enumerate(blocks):
+        yield (None if len(blocks) == 1 else number), block
+
+
+def _apertures(mmhub: Hub, gc: Block, *, vram_bytes: int, scratch_pa: int, default_bus_addr: int) -> Apertures:
+    """Return where the hubs see VRAM. In a hive, the members' memories follow one another."""
+    base, offset = mmhub.fb_base, mmhub.fb_offset
+    if not mmhub.row.further:
+        return Apertures(base, offset, vram_bytes, scratch_pa, default_bus_addr)
+    control, size = gc.read(MC_VM_XGMI_LFB_CNTL), gc.read(MC_VM_XGMI_LFB_SIZE)
+    members = int(control.pf_max_region) + 1
+    if members == 1:
+        return Apertures(base, offset, vram_bytes, scratch_pa, default_bus_addr)
+    todo = "reset all cards of the hive"
+    within(
+        members,
+        2,
+        MAX_MEMBERS,
+        "the number of cards that are linked (MC_VM_XGMI_LFB_CNTL.PF_MAX_REGION + 1)",
+        todo=todo,
+    )
+    mine = within(int(control.pf_lfb_region), 0, members - 1, "the card's place among them (PF_LFB_REGION)", todo=todo)
+    own = mine * (int(size.pf_lfb_size) << gmc_hub.LOCATION_SHIFT)
+    top = int(mmhub.block.read(mmhub.words.fb_location_top).fb_top) + 1 << gmc_hub.LOCATION_SHIFT
+    return Apertures(base + own, offset + own, vram_bytes, scratch_pa, default_bus_addr, hive=(base, top - 1))
 
 
 def _check_vmid(vmid: int) -> None:

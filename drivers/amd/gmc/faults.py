@@ -1,7 +1,7 @@
 """The page faults that a VM hub reports: the address, the client and the cause.
 
 Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c,
-the client tables.
+gmc_v9_0.c, the client tables.
 """
 
 from __future__ import annotations
@@ -23,6 +23,18 @@ _GFX12 = (
     "CB", "DB", "GE1", "GE2", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG/PC/SC", "", "SDMA0", "SDMA1",
     "GCR", "", "", "WGS", "DSM", "PA",
 )  # fmt: skip
+_GFX9 = ("CB", "DB", "IA", "WD", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG", "PA")
+# gmc_v9_0.c, mmhub_client_ids_aldebaran: by group of clients, those of a group
+_MM1_GROUPS: Mapping[int, Mapping[int, str]] = {
+    0: {2: "MP1", 3: "MP0"},
+    32: {1: "DBGU_IO0", 2: "DBGU_IO2", 4: "MPIO"},
+    96: {11: "JPEG0", 12: "VCN0", 13: "VCNU0"},
+    128: {11: "JPEG1", 12: "VCN1", 13: "VCNU1"},
+    160: {1: "XDP", 14: "HDP"},
+    256: {0: "SDMA0", 1: "SDMA1", 2: "SDMA2", 3: "SDMA3", 4: "SDMA4"},
+    384: {0: "OSS"},
+}
+_MM1 = {group + client: name for group, names in _MM1_GROUPS.items() for client, name in names.items()}
 _BOTH_WAYS = {4: "DCEDMC", 6: "MP0", 7: "MP1", 8: "MPIO"}
 _MM3_BOTH = _BOTH_WAYS | {
     5: "DCEVGA",
@@ -59,8 +71,10 @@ _MM4_WRITE = _MM4_BOTH | {
 }
 # (hub, major version of MMHUB or the graphics core): names of clients that read, of clients that write
 _CLIENTS: dict[tuple[str, int], tuple[Mapping[int, str], Mapping[int, str]]] = {
+    (GFXHUB, 9): (dict(enumerate(_GFX9)), dict(enumerate(_GFX9))),
     (GFXHUB, 11): (dict(enumerate(_GFX11)), dict(enumerate(_GFX11))),
     (GFXHUB, 12): (dict(enumerate(_GFX12)), dict(enumerate(_GFX12))),
+    (MMHUB, 1): (_MM1, _MM1),
     (MMHUB, 3): (_MM3_READ, _MM3_WRITE),
     (MMHUB, 4): (_MM4_READ, _MM4_WRITE),
 }
@@ -101,7 +115,7 @@ class Fault(NamedTuple):
 
 def client_name(hub: str, version: Version, client_id: int, *, write: bool) -> str:
     """Return the client's name; `client 0x…` if it is not in our tables."""
-    read_names, write_names = _CLIENTS.get((hub, version[0]), ({}, {}))
+    read_names, write_names = _CLIENTS.get((hub.split()[0], version[0]), ({}, {}))
     return (write_names if write else read_names).get(client_id) or f"client {client_id:#x}"
 
 

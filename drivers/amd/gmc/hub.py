@@ -2,7 +2,7 @@
 
 A hub translates the addresses of its clients. VMID 0 reaches VRAM through the frame buffer aperture, without page
 tables. All other addresses are translated by the page tables of their context. Source: amdgpu mmhub_v3_0.c,
-gfxhub_v3_0.c, gfxhub_v3_0_3.c, mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
+gfxhub_v3_0.c, gfxhub_v3_0_3.c, mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c; mmhub_v1_8.c, gfxhub_v1_2.c, gmc_v9_0.c.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
-from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL, MMVM_L2_BANK_SELECT_RESERVED_CID2
+from ringup.autogen.amd.mmhub import (
+    DAGB0_WRCLI_GPU_SNOOP_OVERRIDE,
+    DAGB0_WRCLI_GPU_SNOOP_OVERRIDE_VALUE,
+    DAGB1_WRCLI_GPU_SNOOP_OVERRIDE,
+    MMVM_L2_BANK_SELECT_RESERVED_CID2,
+)
 from ringup.autogen.amd.vm import AMDGPU_PTE_VALID
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gmc import faults as gmc_faults
-from ringup.drivers.amd.gmc.words import HubWords, Pair
+from ringup.drivers.amd.gmc.words import ContextCntl, HubWords, Pair, hub_row
 from ringup.errors import NotSupported, RingupError
 from ringup.firmware.stated import within
 
@@ -37,6 +41,10 @@ EVERY_PAGE = 0x1F_FFFF_FFFF
 MTYPE_UC = 3
 # the reset values, of which the driver changes some fields. Where versions differ, it sets the field. Source:
 # mmhub_v3_0.c, regMMVM_L2_CNTL*_DEFAULT
+FURTHER_BLOCK_SIZE = 9
+# parts of MMHUB's data path on an I/O die, and the bit of the copy engines among their clients. Source:
+# mmhub_v1_8_init_snoop_override_regs
+DAGBS, SDMA_CLIENT = 5, 1 << 15
 L2_CNTL3, L2_CNTL4, L2_CNTL5 = 0x8010_0007, 0x0000_00C1, 0x0000_3FE0
 _FAULT_KINDS = ("range", "dummy_page", "pde0", "valid", "read", "write", "execute")
 # a context has both: a fault is reported, and the access goes to the default page. So one wrong access does not stop
@@ -54,7 +62,8 @@ class Apertures:
 
     `fb_base`: the address of VRAM's first byte for VMID 0. `fb_offset`: the offset that is added to a vram_pa in page
     tables and in their base registers. `scratch_pa`: a page of VRAM for accesses outside all apertures.
-    `default_bus_addr`: a page of host memory for accesses that faulted.
+    `default_bus_addr`: a page of host memory for accesses that faulted. `hive`: the first and last address of the
+    memory of all cards that are linked by XGMI; None: the card is alone.
     """
 
     fb_base: int
@@ -62,6 +71,12 @@ class Apertures:
     vram_bytes: int
     scratch_pa: int
     default_bus_addr: int
+    hive: tuple[int, int] | None = None
+
+    @property
+    def frame_buffer(self) -> tuple[int, int]:
+        """The first and last address of the frame buffer aperture."""
+        return self.hive or (self.fb_base, self.fb_base + self.vram_bytes - 1)
 
     def __post_init__(self) -> None:
         """Raise an error for values that are impossible with this amount of memory. They come from registers that the
@@ -91,19 +106,18 @@ class Context(NamedTuple):
 
 
 class Hub:
-    """One hub. `semaphore`: whether the driver must hold the semaphore of its engine during an invalidation, as on
-    MMHUB. Otherwise power gating may lose the acknowledgement.
-    """
+    """One hub. `kind` is "mmhub" or "gfxhub"; `number` tells those of a kind apart, where there are several."""
 
-    def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
-        self.name, self.block, self.words = name, block, words
-        self._semaphore = semaphore
+    def __init__(self, kind: str, block: Block, words: HubWords, number: int | None = None) -> None:
+        self.kind, self.name = kind, kind if number is None else f"{kind} {number}"
+        self.block, self.words, self.row = block, words, hub_row(words)
+        self._semaphore = kind == gmc_faults.MMHUB and self.row.semaphore
         self._taken = False
         self._context_step = block.distance(words.context_cntl, words.context1_cntl)
         self._table_step = block.distance(words.table_base[0], words.table1_base[0])
         if self._context_step != 1 or block.distance(words.engine_range[0], words.engine1_range[0]) != 2:
             raise NotSupported(
-                f"contexts and engines of {name} {block.version} do not follow one another as in those known"
+                f"contexts and engines of {self.name} {block.version} do not follow one another as in those known"
             )
 
     @property
@@ -122,6 +136,8 @@ class Hub:
         if self._semaphore:
             self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
         self._start_apertures(apertures)
+        if self.kind == gmc_faults.MMHUB and self.row.snooped_writes:
+            self._snoop_copies()
         self._start_cache()
         self._disable_contexts()
         self._disable_identity()
@@ -135,40 +151,51 @@ class Hub:
         # the bottom is above the top: there is no AGP aperture
         block.write(words.agp_bot.at(block.version)(agp_bot=0xFF_FFFF))
         block.write(words.agp_top.at(block.version)(0))
-        fb_end = apertures.fb_base + apertures.vram_bytes - 1
-        block.write(words.aperture_low.at(block.version)(logical_addr=apertures.fb_base >> APERTURE_SHIFT))
-        block.write(words.aperture_high.at(block.version)(logical_addr=fb_end >> APERTURE_SHIFT))
+        first, last = apertures.frame_buffer
+        block.write(words.aperture_low.at(block.version)(logical_addr=first >> APERTURE_SHIFT))
+        block.write(words.aperture_high.at(block.version)(logical_addr=last >> APERTURE_SHIFT))
         self._write_pair(words.aperture_default, apertures.scratch_pa + apertures.fb_offset >> PAGE_SHIFT)
         self._write_pair(words.fault_default, apertures.default_bus_addr >> PAGE_SHIFT)
         block.update(words.fault_cntl2, active_page_migration_pte_read_retry=1)
 
+    def _snoop_copies(self) -> None:
+        """Make writes of the copy engines probe caches, so that lines of memory type RW there become invalid. Source:
+        mmhub_v1_8_init_snoop_override_regs.
+        """
+        block, word = self.block, DAGB0_WRCLI_GPU_SNOOP_OVERRIDE
+        step = block.distance(word, DAGB1_WRCLI_GPU_SNOOP_OVERRIDE)
+        for at in range(0, DAGBS * step, step):
+            for each in (word, DAGB0_WRCLI_GPU_SNOOP_OVERRIDE_VALUE):
+                seen = int(block.read(each, at))
+                block.write(each.at(block.version)(seen | SDMA_CLIENT), at)
+
     def _start_cache(self) -> None:
-        block, words = self.block, self.words
+        block, words, row = self.block, self.words, self.row
         block.update(
             words.l1_tlb_cntl,
             enable_l1_tlb=1,
             system_access_mode=3,
             enable_advanced_driver_model=1,
             system_aperture_unmapped_access=0,
-            eco_bits=0,
             mtype=MTYPE_UC,
+            **row.tlb,
         )
         block.update(
             words.l2_cntl,
             enable_l2_cache=1,
-            enable_l2_fragment_processing=0,
-            enable_default_page_out_to_system_memory=1,
             l2_pde0_cache_tag_generation_mode=0,
             pde_fault_classification=0,
             context1_identity_access_mode=1,
             identity_mode_fragment_size=0,
+            **row.cache,
         )
         block.update(words.l2_cntl2, invalidate_all_l1_tlbs=1, invalidate_l2_cache=1)
-        block.write(words.l2_cntl3.at(block.version)(L2_CNTL3, bank_select=9, l2_cache_bigk_fragment_size=6))
+        block.write(words.l2_cntl3.at(block.version)(L2_CNTL3, **row.cache3))
         block.write(
             words.l2_cntl4.at(block.version)(L2_CNTL4, vmc_tap_pde_request_physical=0, vmc_tap_pte_request_physical=0)
         )
-        block.write(words.l2_cntl5.at(block.version)(L2_CNTL5, l2_cache_smallk_fragment_size=0))
+        if words.l2_cntl5 is not None:
+            block.write(words.l2_cntl5.at(block.version)(L2_CNTL5, l2_cache_smallk_fragment_size=0))
 
     def _disable_identity(self) -> None:
         """Set the low end of the identity aperture above its high end: no address is mapped one to one."""
@@ -207,9 +234,10 @@ class Hub:
         self._write_pair(words.table_end, context.last_page, tables)
         control = words.context_cntl.at(version)(
             enable_context=1,
-            page_table_depth=context.depth,
-            # log2 of the entries of a table, minus 9: 512 entries
-            page_table_block_size=0,
+            page_table_depth=context.depth - (1 if self.row.further else 0),
+            # log2 of the entries of a table, minus 9: 512 entries. Where entries may translate further, log2 of the
+            # pages that an entry of the last level without that covers
+            page_table_block_size=FURTHER_BLOCK_SIZE if self.row.further else 0,
             # a fault is final: the driver does not fill page tables after a fault
             retry_permission_or_invalid_page_fault=0,
             **_REPORTED,
@@ -217,7 +245,7 @@ class Hub:
         )
         self.block.write(control, vmid * self._context_step)
 
-    def context(self, vmid: int) -> tuple[MMVM_CONTEXT0_CNTL | GCVM_CONTEXT0_CNTL, int]:
+    def context(self, vmid: int) -> tuple[ContextCntl, int]:
         """Return a VMID's control register and table base. Nothing is changed."""
         control = self.block.read(self.words.context_cntl, vmid * self._context_step)
         return control, self.block.read_pair(*self.words.table_base, vmid * self._table_step)
@@ -241,7 +269,7 @@ class Hub:
             raise
         if self._semaphore:
             self._release()
-            # only MMHUB keeps translations of some clients in a private cache
+            # only MMHUB with a semaphore keeps translations of some clients in a private cache
             self.block.update(MMVM_L2_BANK_SELECT_RESERVED_CID2, reserved_cache_private_invalidation=1)
             # the read returns when the invalidation is done
             self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)

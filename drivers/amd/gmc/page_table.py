@@ -386,7 +386,7 @@ class PageTables:
             self._cut(table, index)
             self._cut(table, index + 1)
             flags = entry & ~(ADDRESS | FRAGMENT)
-            if level == AMDGPU_VM_PTB and not self.row.last_level_marked:
+            if level == (AMDGPU_VM_PDB0 if self.row.further else AMDGPU_VM_PTB) and not self.row.last_level_marked:
                 flags &= ~self.row.pte.pde_pte.mask
             pages = self._pages(level, 0, entry & ADDRESS, ENTRIES, flags)
             child = Table(self._spare.pop() if self._spare else self._alloc_page(), level, pages, ENTRIES)
@@ -394,7 +394,7 @@ class PageTables:
             child = Table(self._alloc_page(), level, self._empty[level][:], 0)
             table.live += 1
         table.children[index] = child
-        table.entries[index] = int(PDE(self.vram_base + child.vram_pa, valid=1))
+        table.entries[index] = int(PDE(self.vram_base + child.vram_pa, valid=1)) | self.row.pointers[table.level]
         self._fresh.append(child)
         self._mark(table, index, 1)
         return child

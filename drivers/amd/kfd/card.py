@@ -344,8 +344,12 @@ def identify(node: Node) -> tuple[Chip, Version, Version]:
 CARD = KfdRadeon
 
 
-def start(device: KfdDevice, *, firmware: Path | str | Iterable[Path | str] = (), **options: Any) -> KfdRadeon:
-    """Use the card behind `device`; what `drivers.select` calls. Raises `NotSupported` for `firmware`."""
+def start(
+    device: KfdDevice, *, firmware: Path | str | Iterable[Path | str] = (), force: bool = False, **options: Any
+) -> KfdRadeon:
+    """Use the card behind `device`; what `drivers.select` calls. Raises `NotSupported` for `firmware` and `force`."""
+    if force:
+        raise NotSupported(f"opening {device.name} by force: amdgpu drives the card, and knows its blocks or does not")
     if [firmware] if isinstance(firmware, (str, Path)) else list(firmware):
         raise NotSupported(f"opening {device.name} with firmware of one's own: amdgpu has loaded the system's already")
     return KfdRadeon(device, **options)

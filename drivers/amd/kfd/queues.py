@@ -254,12 +254,12 @@ class KfdQueues(QueueMaker):
 
     def aql(self) -> AqlQueue:
         """Make another compute queue that takes packets of HSA. Raises `OutOfMemory` when the kernel gives no more."""
-        commands, name, number = self._aql.commands, self._name("aql"), self._made
+        commands, name, number = self._aql.commands(), self._name("aql"), self._made
         memory = QueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
             spec = self._compute_spec(Queue.AQL, memory)
             parts = self._parts(name, commands, memory, spec, COMPUTE, unit_bytes=PACKET_BYTES)
-            streams = self._aql.streams(memory, self._core, number)
+            streams = self._aql.streams(memory, self._core, number, commands)
         return self.add(partial(AqlQueue, parts, streams), memory)
 
     def hsa_signal(self, value: int, where: Where | None, name: str) -> Signal:

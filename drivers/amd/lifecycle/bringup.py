@@ -21,9 +21,11 @@ from ringup.autogen.linux import pci
 from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.mark import Mark, State
 from ringup.drivers.amd.board.wiring import Blocks, wire
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.bus.ih import Ih, silence
+from ringup.drivers.amd.gfx.core import start_all
 from ringup.drivers.amd.gfx.gating import set_gating
+from ringup.drivers.amd.gfx.partition import join, share_evenly
 from ringup.drivers.amd.gfx.reset import reset_command_processor
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, Ladder
 from ringup.drivers.amd.memory.spaces import Spaces
@@ -72,9 +74,12 @@ class Bringup:
     ih: Ih
     signals: Signals | None = None  # where the host only polls
 
-    def __init__(self, device: Device, stages: Stages, store: Store, *, whole: bool = False) -> None:
-        """`whole`: reset the whole card first, since a warm start has just failed."""
+    def __init__(
+        self, device: Device, stages: Stages, store: Store, *, whole: bool = False, force: bool = False
+    ) -> None:
+        """`whole`: reset the whole card first, since a warm start has just failed. `force`: see `wire`."""
         self._device, self._stages, self._store, self._whole = device, stages, store, whole
+        self._force = force
         self.found = Found.COLD
         self.ladder: Ladder | None = None
         self.warm = False
@@ -87,7 +92,7 @@ class Bringup:
                 bars.window(self._device, row.number)
             decode_memory(self._device)
         with stage("reading what the card is", 30 * SECOND_US):
-            self.blocks = wire(self._device, self._store)
+            self.blocks = wire(self._device, self._store, force=self._force)
         with stage("looking who was here", 30 * SECOND_US):
             self._look()
         if self.found in FIRST_RUNG:
@@ -110,7 +115,7 @@ class Bringup:
             for engine in self.blocks.sdma:
                 # a halted engine would go on with the packet that it was halted in
                 engine.reset() if self.warm else engine.start()
-            set_gating(self.blocks.gfx, self.blocks.ips.block("mmhub"), self.blocks.sdma, on=True)
+            set_gating(self.blocks.cores, self.blocks.ips.block("mmhub"), self.blocks.sdma, on=True)
 
     def _look(self) -> None:
         blocks = self.blocks
@@ -153,13 +158,16 @@ class Bringup:
         set_master(self._device, on=True)
         blocks.nbio.start(len(blocks.sdma))
         blocks.hdp.start()
+        blocks.hdp.place(blocks.gmc.fb_base)
         blocks.gmc.start_mmhub()
 
     def _start_cold(self) -> None:
         from ringup.drivers.amd.psp.firmware import psp_firmware
 
         blocks = self.blocks
-        firmware = psp_firmware(blocks.firmware, blocks.ips.version("gc"))
+        pci_device = ask(self._device.config, pci.PCI_DEVICE_ID, 2, "reading which card it is")
+        gc, aux = blocks.ips.version("gc"), blocks.psp.older_power()
+        firmware = psp_firmware(blocks.firmware, gc, blocks.psp.row, pci_device, aux=aux)
         with self._stages.stage("booting the secure OS", 60 * SECOND_US):
             try:
                 blocks.psp.boot(firmware.boot)
@@ -184,7 +192,7 @@ class Bringup:
             smu.attach()
             Control(smu).restore()
             return
-        signed = power_table_is_signed(self.blocks.window)
+        signed = self.blocks.psp.row.runtime_facts and power_table_is_signed(self.blocks.window)
         board = None
         if smu.row.writes_power_table and not signed:
             # cards whose tables are signed need none of it
@@ -198,11 +206,16 @@ class Bringup:
 
     def _start_core(self) -> None:
         blocks = self.blocks
-        blocks.gfx.boot()
+        for core in blocks.cores:
+            core.boot()
+        join(blocks.cores, blocks.psp.partition)
         blocks.gmc.start_gfxhub()
         if self.warm:
-            reset_command_processor(blocks.gfx)
-        blocks.gfx.start()
+            for core in blocks.cores:
+                reset_command_processor(core)
+        start_all(blocks.cores)
+        if blocks.ips.spread:
+            share_evenly(blocks.cores)
         tmr_mib = -(-self._tmr_bytes // MIB)
         mark.write(blocks.gfx.block, Mark(State.RUNNING, blocks.firmware.fingerprint, tmr_mib))
 
@@ -223,7 +236,7 @@ class Bringup:
             page, last_seen = signals.page, signals.interrupt_pointer
         else:
             page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
-        doorbell = Doorbell(bars.window(self._device, DOORBELL_BAR), IH_INDEX)
+        doorbell = Doorbell(bars.window(self._device, DOORBELL_BAR), blocks.doorbells.ih_index)
         accesses = system.access(ring), system.access(page)
         self.ih = Ih(
             blocks.ips.block("osssys"), accesses[0], ring.gpu_va, accesses[1], page.gpu_va, doorbell, last_seen
@@ -268,14 +281,14 @@ def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
     `clean`: queues are unmapped, so the next start may be warm if no error comes here either; else it begins with a
     reset.
     """
-    gfx = blocks.gfx
+    gfx, cores = blocks.gfx, blocks.cores
     with Teardown(f"stopping {blocks.device.name}", kept=RingupError) as teardown:
         if ih is not None:
             teardown.attempt(ih.stop)
-        teardown.attempt(partial(set_gating, gfx, blocks.ips.block("mmhub"), blocks.sdma, on=False))
+        teardown.attempt(partial(set_gating, cores, blocks.ips.block("mmhub"), blocks.sdma, on=False))
         for engine in blocks.sdma:
             teardown.attempt(engine.stop)
-        for step in (gfx.stop, blocks.psp.stop, blocks.smu.stop):
+        for step in (*(core.stop for core in cores), blocks.psp.stop, blocks.smu.stop):
             teardown.attempt(step)
         if clean and teardown.first is None:
             teardown.attempt(partial(mark.set_state, gfx.block, State.CLEAN))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.board.wiring import Blocks
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell, sdma_index
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.gfx.sdma import QUEUES, SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.gmc.pte import FORMATS
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
@@ -74,7 +74,7 @@ class _Check:
 
     def take(self) -> None:
         """Run the check. Raises `TransportError`."""
-        va, index = self._page.gpu_va, sdma_index(ENGINE, QUEUE)
+        va, index = self._page.gpu_va, self._blocks.doorbells.sdma_index(ENGINE, QUEUE)
         spec = SdmaQueueSpec(self._ring.gpu_va, PAGE_BYTES // 4, va + RPTR_AT, va + WPTR_AT, USER_VMID, index)
         hardware = SdmaQueue(self._blocks.sdma[ENGINE], QUEUE, spec)
         self._in_host[SENT : SENT + len(PATTERN)] = PATTERN

@@ -136,5 +136,5 @@ class Bare:
     def versions(self) -> dict[str, str]:
         """Return the version of every block that the driver knows by name."""
         table = self.ips.table
-        seen = {name: table.find(hw_id) for name, (hw_id, _) in BLOCKS.items()}
+        seen = {name: table.find(hw_id) for name, (hw_id, *_) in BLOCKS.items()}
         return {name: ".".join(map(str, ips[0].version)) for name, ips in seen.items() if ips}

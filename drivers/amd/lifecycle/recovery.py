@@ -116,8 +116,9 @@ def climb(device: Device, names: Iterable[str], take: Callable[[str], None], run
 
 def _queues(blocks: Blocks) -> None:
     """Kill the work of compute queues and take them off the hardware; stop the copy engines."""
-    blocks.gfx.drop_queues()
-    left = blocks.gfx.active_queues()
+    for core in blocks.cores:
+        core.drop_queues()
+    left = [place for core in blocks.cores for place in core.active_queues()]
     for engine in blocks.sdma:
         engine.stop()
     if left:
@@ -128,8 +129,15 @@ def _engines(blocks: Blocks) -> None:
     """Reset the graphics core and the copy engines; their firmware is loaded again from the trusted memory region."""
     for engine in blocks.sdma:
         engine.reset()
-    soft_reset(blocks.gfx)
-    blocks.gfx.wait_idle()
+    reset_cores(blocks)
+
+
+def reset_cores(blocks: Blocks) -> None:
+    """Reset the graphics core, all of its dies, and wait until it is idle."""
+    for core in blocks.cores:
+        soft_reset(core)
+    for core in blocks.cores:
+        core.wait_idle()
 
 
 def _mode1(blocks: Parts) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx.hardware_queue import COMPUTE
-from ringup.drivers.amd.gfx.reset import soft_reset
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
-from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb
+from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb, reset_cores
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.transport.wait import poll
@@ -97,8 +96,7 @@ class Reset:
             if engine.index in used:
                 engine.reset()
         if COMPUTE in used:
-            soft_reset(blocks.gfx)
-            blocks.gfx.wait_idle()
+            reset_cores(blocks)
         return [queue for queue in self._queues.queues if not queue.closed and queue.hardware.engine_number in used]
 
 

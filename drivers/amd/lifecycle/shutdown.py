@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.board.wiring import make_gmc, make_hdp, make_nbio
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
-from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.lifecycle.inspect import CLEAN, COLD, Bare
 from ringup.drivers.amd.lifecycle.recovery import WHOLE, Rung, by_bus, climb
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.smu.accelerator import make_smu
 from ringup.drivers.amd.smu.controller import PING_US, Smu
 from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
@@ -59,21 +59,15 @@ class Rest:
 def few(bare: Bare) -> Few:
     """Make the parts of a card that its resets need."""
     ips, window = bare.ips, bare.window
-    layout, hdp = Layout(window.size_bytes), Hdp(ips.block("nbio"))
-    gmc = Gmc(
-        ips.block("mmhub"),
-        ips.block("gc"),
-        hdp.flush,
-        vram_bytes=window.size_bytes,
-        scratch_pa=layout.scratch,
-        default_bus_addr=0,  # for hubs that are started, which none is here
-    )
+    layout, nbio, hdp = Layout(window.size_bytes), make_nbio(bare.registers, ips), make_hdp(ips)
+    # nothing is started, so nothing strays
+    gmc = make_gmc(ips, hdp, window.size_bytes, layout.scratch, default_bus_addr=0)
     return Few(
         bare.device,
         bare.registers,
-        Nbio(ips.block("nbio"), ips.version("nbio")),
+        nbio,
         Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base),
-        Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base),
+        make_smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base),
     )
 
 

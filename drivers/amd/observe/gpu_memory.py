@@ -88,6 +88,6 @@ def _hub(bare: Bare) -> Hub:
     """
     if bare.core_awake:
         gc = bare.ips.block("gc")
-        return Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False)
+        return Hub(GFXHUB, gc, gfxhub_words(gc.version))
     mmhub = bare.ips.block("mmhub")
-    return Hub(MMHUB, mmhub, mmhub_words(mmhub.version), semaphore=True)
+    return Hub(MMHUB, mmhub, mmhub_words(mmhub.version))

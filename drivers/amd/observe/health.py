@@ -109,7 +109,9 @@ class Health:
     def __init__(self, blocks: Blocks, control: Control, too_hot: Callable[[str], None]) -> None:
         self._blocks, self._control, self._too_hot = blocks, control, too_hot
         self._sensors = Sensors(blocks.device, blocks.ips)
-        self._thermal = Thermal(blocks.ips.block("thm"), blocks.ips.block("mp1"))
+        self._thermal = Thermal(
+            blocks.ips.block("thm") if blocks.smu.row.watches_die else None, blocks.ips.block("mp1")
+        )
         self._published = 0
         self._doubts: tuple[str, ...] = ()  # of the last metrics
         self._next_us = blocks.registers.clock.now_us + LOOK_US

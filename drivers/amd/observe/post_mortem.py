@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ringup.autogen.amd import gc_hqd
-from ringup.drivers.amd.board.wiring import CUS_PER_WGP
 from ringup.drivers.amd.gfx import waves as gfx_waves
 from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.hqd import selected
@@ -140,7 +139,7 @@ class _Parts:
 
     def hub(self) -> None:
         mmhub = self._bare.ips.block("mmhub")
-        self._fault(Hub(MMHUB, mmhub, mmhub_words(mmhub.version), semaphore=True))
+        self._fault(Hub(MMHUB, mmhub, mmhub_words(mmhub.version)))
 
     def _fault(self, hub: Hub) -> None:
         fault = hub.kept_fault()
@@ -153,9 +152,9 @@ class _Parts:
             self._left.unknown.append("graphics core: it may be switched off, and reading it would hang the host")
             return
         ips, gc = bare.ips, bare.ips.block("gc")
-        self._fault(Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False))
+        self._fault(Hub(GFXHUB, gc, gfxhub_words(gc.version)))
         shape = ips.shape
-        design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
+        design = Design(shape.shader_engines, shape.arrays_per_engine, shape.cus_per_array)
         gfx = Gfx(gc, ips.block("smuio"), design, mec_start=0)  # only looked at
         shown = self._left.registers
         shown["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx import waves as gfx_waves
+from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.hqd import DWORD_BYTES
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
@@ -275,8 +276,11 @@ class _Maker:
             silent.append(
                 "the security processor (PSP, MP0) runs no secure OS any more: it was reset behind the driver's back"
             )
-        if blocks.gfx.halted:
-            silent.append("the compute micro engine (MEC) is halted: no compute queue goes on")
+        silent += [
+            f"the compute micro engine (MEC){_of(blocks, core)} is halted: no compute queue goes on"
+            for core in blocks.cores
+            if core.halted
+        ]
         silent += [f"SDMA{engine.index} is halted: no queue of it goes on" for engine in blocks.sdma if engine.halted]
         now = blocks.registers.clock.now_us
         for queue, (done, since_us) in known.stalled.items():
@@ -286,19 +290,22 @@ class _Maker:
 
     def registers(self) -> None:
         blocks, shown = self._known.blocks, self._report.registers
-        shown["graphics core"] = {name: repr(word) for name, word in blocks.gfx.status().items() if int(word)}
+        for core in blocks.cores:
+            words = {name: repr(word) for name, word in core.status().items() if int(word)}
+            shown[f"graphics core{_of(blocks, core)}"] = words
         for engine in blocks.sdma:
             shown[f"SDMA{engine.index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
 
     def waves(self) -> None:
         blocks = self._known.blocks
-        shape = blocks.gfx.shape
-        if shape is None:
-            return
-        for wave in gfx_waves.waves(blocks.gfx.block, shape, WAVES):
-            ours = self._known.programs.values() if wave.vmid == USER_VMID else ()
-            where = next(filter(None, (program.where(wave.pc) for program in ours)), "in no program that is loaded")
-            self._report.waves.append(f"{wave}: {where}")
+        for core in blocks.cores:
+            if core.shape is None:
+                continue
+            xcc = core.xcc if len(blocks.cores) > 1 else None
+            for wave in gfx_waves.waves(core.block, core.shape, WAVES, xcc):
+                ours = self._known.programs.values() if wave.vmid == USER_VMID else ()
+                where = next(filter(None, (program.where(wave.pc) for program in ours)), "in no program that is loaded")
+                self._report.waves.append(f"{wave}: {where}")
 
     def memory(self) -> None:
         spaces = self._known.spaces
@@ -309,6 +316,11 @@ class _Maker:
         self._report.holders = [
             f"{holder or 'unnamed'}: {size} bytes of vram" for size, holder in held[: -HOLDERS - 1 : -1]
         ]
+
+
+def _of(blocks: Blocks, core: Gfx) -> str:
+    """Name a core of several."""
+    return f" of XCC {core.xcc}" if len(blocks.cores) > 1 else ""
 
 
 def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:

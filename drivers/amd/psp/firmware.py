@@ -5,17 +5,19 @@ store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from ringup.autogen.amd import ucode
 from ringup.drivers.amd.bus.discovery import Ips
 from ringup.drivers.amd.bus.registers import Version
-from ringup.drivers.amd.psp.processor import PspFirmware
+from ringup.drivers.amd.psp.processor import PspFirmware, PspRow
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.files import FirmwareSet, load
 from ringup.firmware.amd.needs import Need, needs
-from ringup.firmware.amd.parts import ip_parts
+from ringup.firmware.amd.parts import REG_LIST, p2s_table
 from ringup.firmware.store import FoundFile, Store
 
 DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Configuration Space Header"
@@ -40,18 +42,19 @@ class DeviceStore(Store):
         return super().find(name) if own is None else FoundFile(name, Path(self._device.name), own)
 
 
-def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
-    """Find, read and check the files that a card needs. Raises `FirmwareError` when one is missing or damaged,
-    `NotSupported`.
+def firmware_set(device: Device, ips: Ips, store: Store, *, force: bool = False) -> FirmwareSet:
+    """Find, read and check the files that a card needs; `force`: of unknown versions too, as `needs` says. Raises
+    `FirmwareError` when one is missing or damaged, `NotSupported`.
     """
     doing = f"reading the ids of {device.name}"
     wanted = needs(
-        ips.version("gc"),
-        ips.version("mp0"),
-        ips.version("mp1"),
-        ips.version("sdma0"),
+        ips.stated("gc"),
+        ips.stated("mp0"),
+        ips.stated("mp1"),
+        ips.stated("sdma0"),
         ask(device.config, DEVICE_ID, 2, doing),
         ask(device.config, REVISION_ID, 1, doing),
+        force=force,
     )
     check_named(store, wanted)
     return load(wanted, DeviceStore(device, store))
@@ -69,7 +72,16 @@ def check_named(store: Store, wanted: Sequence[Need]) -> None:
             )
 
 
-def psp_firmware(files: FirmwareSet, gc: Version) -> PspFirmware:
-    """Return the firmware for the security processor of a card with that graphics core."""
-    registers = ip_parts(files.image("sos"), gc)
-    return PspFirmware(files.boot_parts(), files.ip_parts(gc), registers[0] if registers else None)
+def psp_firmware(
+    files: FirmwareSet, gc: Version, row: PspRow, pci_device: int = 0, *, aux: bool = False
+) -> PspFirmware:
+    """Return the firmware for the security processor of a card with that graphics core. `row`: of its processor; `aux`:
+    the second set of the image for it is taken, where it has one.
+    """
+    boot, parts = files.boot_parts(aux=aux), files.ip_parts(gc)
+    if row.table_since and boot[ucode.PSP_FW_TYPE_PSP_SOS].version >= row.table_since:
+        table = p2s_table(files.image("smu"), pci_device)
+        parts = [*([] if table is None else [table]), *parts]
+    registers = boot.get(ucode.PSP_FW_TYPE_PSP_RL)
+    listed = None if registers is None else replace(registers, fw_type=REG_LIST, name="sos.rl")
+    return PspFirmware(boot, parts, listed)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringup.autogen.amd import psp, psp_boot, ucode
+from ringup.autogen.amd.mp import MP0_SMN_C2PMSG_33
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus.hdp import Hdp
 from ringup.drivers.amd.bus.registers import ONES, Block, Version
@@ -41,6 +42,9 @@ LOADER_POLL_US = 1000
 # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
 OS_TIMEOUT_US = 1_000_000
 OS_POLL_US = 5000
+# TIMEOUT: ours, for cards of several dies; psp_v13_0.c tries PSP_VMBX_POLLING_LIMIT (3000) times psp_wait_for: minutes
+DIES_TIMEOUT_US = 20_000_000
+POWER_VERSION = 0x03B1_0090  # the power controller's firmware. Source: psp_v13_0.c, regMP1_PUB_SCRATCH0
 STATUS = {
     psp.TEE_ERROR_CANCEL: " (cancelled)",
     psp.TEE_ERROR_NOT_SUPPORTED: " (not supported)",
@@ -71,20 +75,45 @@ class PspRow:
     `reserved_since`: the secure OS that tells which memory the card's own firmware keeps; 0: none does.
     `instead`: a part that is sent in another's place. `exact_ready`: the boot loader's answer must be bit 31 alone; 14
     is asked for the bit. `smu_first`: the power controller's firmware goes before the TMR, since it manages the
-    fabric's idle states. `sets_up_tmr`: the TMR is the driver's to give; else the VBIOS has reserved one.
+    fabric's idle states. `sizes_tmr`: the secure OS says how large the TMR must be. `sets_up_tmr`: the driver tells
+    where the TMR lies, which is nowhere for a size that was not asked for: the card's own firmware has reserved one.
+    `autoloads`: the run-list controller loads the engines. `mailbox_ready`: whether the mailbox itself must be ready
+    before the first part. `aux_below`: the power controller's firmware that is older than this needs the second set of
+    the boot image; 0: there is none. `table_since`: the secure OS that takes a table of the power controller's file
+    first; 0: none does. `runtime_facts`: whether this boot leaves facts in VRAM. `patience_us`: how long the boot
+    loader may be busy.
     """
 
     steps: tuple[tuple[int, int], ...] = STEPS
     instead: Mapping[int, int] = field(default_factory=dict)
     exact_ready: bool = True
     smu_first: bool = True
+    sizes_tmr: bool = True
     sets_up_tmr: bool = True
     reserved_since: int = 0
+    autoloads: bool = True
+    mailbox_ready: bool = False
+    aux_below: int = 0
+    table_since: int = 0
+    runtime_facts: bool = True
+    patience_us: int = LOADER_TIMEOUT_US
 
 
 V14 = PspRow((*STEPS, KEY_MANAGER), exact_ready=False, smu_first=False, sets_up_tmr=False)
 ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pmfw_centralized_cstate_management
     (13, 0, 0): PspRow(instead=SPL_IS_KEYS),
+    # psp_v13_0_wait_for_vmbx_ready, psp_v13_0_is_aux_sos_load_required; psp_load_p2s_table; psp_sw_init
+    (13, 0, 6): PspRow(
+        instead=SPL_IS_KEYS,
+        smu_first=False,
+        sizes_tmr=False,
+        autoloads=False,
+        mailbox_ready=True,
+        aux_below=0x55_7300,
+        table_since=0x36_003C,
+        runtime_facts=False,
+        patience_us=DIES_TIMEOUT_US,
+    ),
     (13, 0, 7): PspRow(instead=SPL_IS_KEYS),
     (13, 0, 10): PspRow(instead=SPL_IS_KEYS, smu_first=False),
     # amdgpu's "Add PSP fw version check for fw reserve GFX command", psp_update_fw_reservation
@@ -148,7 +177,7 @@ class Psp:
             raise NotSupported(f"the security processor is version {'.'.join(map(str, version))}; known are {known}")
         if buffers.message % MIB:
             raise ValueError(f"the boot loader takes parts from whole MiB, not from {buffers.message:#x}")
-        self._row = ROWS[version]
+        self.row = ROWS[version]
         self._block, self._window, self._hdp = block, window, hdp
         self._buffers, self._fb_base, self._fb_offset = buffers, fb_base, fb_offset
         self._door = door
@@ -174,7 +203,7 @@ class Psp:
         `place_tmr(size_bytes)` returns where the TMR may lie: a vram_pa on a MiB, which the firmware keeps as long as
         the card is powered. Raises `FirmwareError` naming the part, `DeviceTimeout`.
         """
-        _checked(firmware)
+        _checked(firmware, self.row)
         self.boot(firmware.boot)
         self.load(firmware, place_tmr)
 
@@ -189,33 +218,36 @@ class Psp:
         self._stale = self.alive
         if self._stale:
             return
-        for kind, command in self._row.steps:
+        if self.row.mailbox_ready:
+            self._wait_mailbox()
+        for kind, command in self.row.steps:
             if kind in parts:
                 with self._step(parts[kind].name):
-                    self._boot_part(parts.get(self._row.instead.get(kind, kind), parts[kind]), command)
+                    self._boot_part(parts.get(self.row.instead.get(kind, kind), parts[kind]), command)
         secure_os = parts[ucode.PSP_FW_TYPE_PSP_SOS]
         with self._step(secure_os.name):
             self._boot_os(secure_os)
 
     def load(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
         """Load every engine's firmware through a secure OS that has loaded none yet, and start the RLC's autoload."""
-        toc = _checked(firmware)
+        toc = _checked(firmware, self.row)
         with self._step("ring"):
             self.ring.create(stale=self._stale)
         # ORDER: before the TMR and any firmware, as amdgpu does (psp_hw_start)
-        since = self._row.reserved_since
+        since = self.row.reserved_since
         if since and firmware.boot[ucode.PSP_FW_TYPE_PSP_SOS].version >= since:
             with self._step("reserved memory"):
                 self.reserved = tuple(self._ask_reserved())
-        with self._step(toc.name):
-            self._load_toc(toc)
+        if toc is not None:
+            with self._step(toc.name):
+                self._load_toc(toc)
         smu = [part for part in firmware.parts if part.fw_type == psp.GFX_FW_TYPE_SMU]
         others = [part for part in firmware.parts if part.fw_type != psp.GFX_FW_TYPE_SMU]
-        before, after = (smu, others) if self._row.smu_first else ([], [*smu, *others])
+        before, after = (smu, others) if self.row.smu_first else ([], [*smu, *others])
         self._load_parts(before)
-        if self._row.sets_up_tmr:
+        if self.row.sets_up_tmr:
             with self._step("tmr"):
-                self._setup_tmr(place_tmr(self.tmr_bytes))
+                self._setup_tmr(place_tmr(self.tmr_bytes) if self.row.sizes_tmr else None)
         self._load_parts(after)
         if firmware.register_list is not None:
             with self._step(firmware.register_list.name):
@@ -225,18 +257,34 @@ class Psp:
         """Destroy the ring; the secure OS and the loaded firmware run on until the card is reset. Twice is harmless."""
         self.ring.destroy()
 
+    def older_power(self) -> bool:
+        """Whether the power controller's firmware is one that needs the second set of the boot image."""
+        return bool(self.row.aux_below) and self._block.registers.read(POWER_VERSION) < self.row.aux_below
+
+    def _wait_mailbox(self) -> None:
+        doing = "waiting for the security processor's mailbox"
+        self._block.wait(
+            MP0_SMN_C2PMSG_33, lambda word: int(word) == READY, self.row.patience_us, doing, poll_us=LOADER_POLL_US
+        )
+
+    def partition(self, parts: int) -> None:
+        """Split the graphics core's dies into equal parts, each with its own queues. Source: psp_spatial_partition."""
+        cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SRIOV_SPATIAL_PART)
+        cmd.cmd.cmd_spatial_part.mode = parts
+        self._submit(cmd, "the partition of the graphics core")
+
     def wait_loader(self, doing: str) -> None:
         """Wait until the boot loader takes a command. Raises `FirmwareError` when it reports an error instead,
         `DeviceTimeout` when nothing.
         """
-        mailbox, exact = self.ring.mailbox, self._row.exact_ready
+        mailbox, exact = self.ring.mailbox, self.row.exact_ready
 
         def ready(word: Word) -> bool:
             return int(word) == READY if exact else bool(int(word) & READY) and int(word) != ONES
 
         try:
             with self.ring.heard.asking(doing):
-                self._block.wait(mailbox.command, ready, LOADER_TIMEOUT_US, doing, poll_us=LOADER_POLL_US)
+                self._block.wait(mailbox.command, ready, self.row.patience_us, doing, poll_us=LOADER_POLL_US)
         except DeviceTimeout as error:
             answer = int(self._block.read(mailbox.command))
             if not answer & READY:
@@ -315,7 +363,13 @@ class Psp:
                 within(size, 1, whole - start, f"the size {what}", todo=todo)
                 yield start
 
-    def _setup_tmr(self, vram_pa: int) -> None:
+    def _setup_tmr(self, vram_pa: int | None) -> None:
+        """Say where the TMR lies; None: where the card's own firmware has reserved it."""
+        if vram_pa is None:
+            cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SETUP_TMR)
+            cmd.cmd.cmd_setup_tmr.bitfield.virt_phy_addr = 1
+            self._submit(cmd, "the trusted memory region")
+            return
         if vram_pa % psp_boot.PSP_TMR_ALIGNMENT or vram_pa + self.tmr_bytes > self._window.size_bytes:
             raise ValueError(f"the TMR of {self.tmr_bytes:#x} bytes lies on a MiB inside VRAM, not at {vram_pa:#x}")
         cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SETUP_TMR)
@@ -330,7 +384,8 @@ class Psp:
         for part in parts:
             with self._step(part.name):
                 self._submit(self._load_ip(part), part.name)
-            if part.fw_type == psp.GFX_FW_TYPE_RLC_G:  # ORDER: all the graphics core's firmware is there
+            # ORDER: all the graphics core's firmware is there
+            if self.row.autoloads and part.fw_type == psp.GFX_FW_TYPE_RLC_G:
                 with self._step("autoload"):
                     self._submit(psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_AUTOLOAD_RLC), "the RLC's autoload")
 
@@ -367,10 +422,10 @@ class Psp:
         self.steps.append(Step(name, self._clock.now_us - started))
 
 
-def _checked(firmware: PspFirmware) -> Part:
-    """Return the table of contents of firmware that can start a card."""
-    toc = firmware.boot.get(ucode.PSP_FW_TYPE_PSP_TOC)
-    if toc is None:
+def _checked(firmware: PspFirmware, row: PspRow) -> Part | None:
+    """Return the table of contents of firmware that can start a card, where it is used."""
+    toc = firmware.boot.get(ucode.PSP_FW_TYPE_PSP_TOC) if row.sizes_tmr else None
+    if toc is None and row.sizes_tmr:
         raise FirmwareError("the sos image has no toc: the security processor cannot size its trusted memory region")
     if not any(part.fw_type == psp.GFX_FW_TYPE_RLC_G for part in firmware.parts):
         raise FirmwareError("among the firmware is no RLC code: nothing would load the graphics core's engines")

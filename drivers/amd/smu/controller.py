@@ -152,12 +152,16 @@ class Smu:
     def _take_up(self) -> None:
         """Read versions, send the address for tables, read the card's limits."""
         self.ask_versions()
-        at = self._fb_base + self._table_pa
-        self.send("SetDriverDramAddrHigh", at >> 32)
-        self.send("SetDriverDramAddrLow", at & LOW)
+        self._place_tables()
         self._power_table = self._read_table(self.facts.TABLE_COMBO_PPTABLE, power_table(self.row).SIZE)
         self.__dict__.pop("limits", None)
         self._levels.clear()
+
+    def _place_tables(self) -> None:
+        """Send the address for tables."""
+        at = self._fb_base + self._table_pa
+        self.send("SetDriverDramAddrHigh", at >> 32)
+        self.send("SetDriverDramAddrLow", at & LOW)
 
     def ask_versions(self, timeout_us: int = TIMEOUT_US) -> None:
         """Ask which firmware runs and which interface it speaks; nothing is changed. Raises what `SmuMailbox.send`
@@ -275,7 +279,7 @@ class Smu:
         limits = self.limits
         if not limits.power_min_w <= power_w <= limits.power_max_w:
             raise ValueError(f"the power limit takes {limits.power_min_w} to {limits.power_max_w} W, not {power_w}")
-        if not self._runs("THROTTLERS"):
+        if not self._runs(self.row.throttlers):
             raise NotSupported("the power controller does not limit power: its throttlers are off")
         self.send("SetPptLimit", power_w)
 
@@ -321,8 +325,9 @@ class Smu:
             raise NotSupported(
                 f"SMU firmware {version:#x} cannot reset the card, {self.row.mode1_since:#x} and later can"
             )
-        message = MODE1_BY_DEBUG if self.row.mode1_debug else self.facts.PPSMC_MSG_Mode1Reset
-        self.mailbox.tell(message, debug=self.row.mode1_debug)
+        name, argument = self.row.mode1_message
+        message = MODE1_BY_DEBUG if self.row.mode1_debug else getattr(self.facts, f"PPSMC_MSG_{name}")
+        self.mailbox.tell(message, argument, debug=self.row.mode1_debug)
         return self.row.mode1_us
 
     def _listens(self) -> bool:
@@ -364,7 +369,7 @@ class Smu:
         self.features = self.ask("GetRunningSmuFeaturesLow") | self.ask("GetRunningSmuFeaturesHigh") << 32
 
     def _runs(self, feature: str) -> bool:
-        return bool(self.features >> int(getattr(self.facts, f"FEATURE_{feature}_BIT")) & 1)
+        return bool(self.features >> self.row.feature_bit(feature) & 1)
 
     def _clock(self, name: str) -> int:
         return int(getattr(self.facts, f"PPCLK_{CLOCKS[name]}"))

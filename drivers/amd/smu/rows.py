@@ -3,7 +3,7 @@ resets the card.
 
 Source: amdgpu smu_v13_0_0_ppt.c (13.0.0, 13.0.10), smu_v13_0_7_ppt.c, smu_v14_0_2_ppt.c, their
 get_allowed_feature_mask, set_power_profile_mode, mode1_reset and check_fw_status; smu_v13_0.c; soc21.c (which chips
-gate ATHUB and MMHUB).
+gate ATHUB and MMHUB); smu_v13_0_6_ppt.c.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ class SmuRow:
     `facts`: the module of its messages and tables. `interface`: the driver interface these tables are of. `allowed`:
     names of the only features allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the
     graphics core off. `writes_power_table`: the driver hands the table with the board's part back. `mode1_debug`: the
-    reset goes through the second mailbox; `mode1_since`: the firmware that knows it; `mode1_us`: how long the card
-    stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told what the
+    reset goes through the second mailbox; `mode1_message`: its name and argument; `mode1_since`: the firmware that
+    knows it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays.
+    `told_of_mains`: it is told what the
     card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or
     all from the last one on. `awake_to_compute`: features that are off while the workload hint is `compute`: clocks do
-    not sleep between two pieces of work.
+    not sleep between two pieces of work. `accelerator`: the firmware has its tables and limits for itself, see
+    `accelerator.AcceleratorSmu`. `metrics`: the table of them. `throttlers`: the feature that limits power.
+    `watches_die`: whether the driver sets the thermal monitor's thresholds.
     """
 
     facts: str
@@ -56,12 +59,17 @@ class SmuRow:
     gfxoff_since: int = 0
     writes_power_table: bool = True
     mode1_debug: bool = False
+    mode1_message: tuple[str, int] = ("Mode1Reset", 0)
     mode1_since: int = 0
     mode1_us: int = 500_000
     no_display: bool = False
     told_of_mains: bool = True
     power_saving_since: tuple[int, ...] = ()
     awake_to_compute: str = ""
+    accelerator: bool = False
+    metrics: str = "SmuMetricsExternal_t"
+    throttlers: str = "THROTTLERS"
+    watches_die: bool = True
 
     @property
     def module(self) -> ModuleType:
@@ -80,8 +88,12 @@ class SmuRow:
         return self._bits(self.awake_to_compute.split())
 
     def _bits(self, names: Sequence[str]) -> int:
+        return sum(1 << self.feature_bit(name) for name in names)
+
+    def feature_bit(self, name: str) -> int:
+        """Return the bit of a feature in the masks; headers name it with or without `_BIT`."""
         module = self.module
-        return sum(1 << int(getattr(module, f"FEATURE_{name}_BIT")) for name in names)
+        return int(getattr(module, f"FEATURE_{name}" if self.accelerator else f"FEATURE_{name}_BIT"))
 
 
 # QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on
@@ -103,6 +115,17 @@ ROWS: dict[Version, SmuRow] = {
         mode1_since=0x004E_2900,
         no_display=True,
         power_saving_since=(0x004E_6601, 0x004E_7300),
+    ),
+    (13, 0, 6): SmuRow(
+        "smu_v13_0_6",
+        0x0804_2024,
+        writes_power_table=False,
+        mode1_message=("GfxDriverReset", 1),
+        told_of_mains=False,
+        accelerator=True,
+        metrics="MetricsTableX_t",
+        throttlers="PPT",
+        watches_die=False,
     ),
     (13, 0, 7): SmuRow("smu_v13_0_7", 0x35, flags=FLAGS_SHIFTED, allowed=FEATURES_13_0_7),
     (13, 0, 10): SmuRow(

@@ -18,6 +18,7 @@ from ringup.autogen.layout import Word
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.bus.discovery import Ips
 from ringup.drivers.amd.bus.registers import REGISTER_BAR, Block
+from ringup.drivers.amd.smu.rows import row
 from ringup.drivers.transport.config_space import ask, find_capability
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
@@ -56,11 +57,16 @@ class Sensors:
 
     def __init__(self, device: Device, ips: Ips) -> None:
         self._device = device
-        self._gc, self._thm, self._nbio = ips.block("gc"), ips.block("thm"), ips.block("nbio")
+        self._gc, self._nbio = ips.block("gc", ips.xccs[0]), ips.block("nbio")
+        self._thm = ips.block("thm") if row(ips.version("mp1")).watches_die else None
 
     @property
-    def temperature_c(self) -> int:
-        """Temperature of the die in degrees Celsius, from the thermal monitor itself."""
+    def temperature_c(self) -> int | None:
+        """Temperature of the die in degrees Celsius, from the thermal monitor itself; None for a card of several dies,
+        whose firmware tells it.
+        """
+        if self._thm is None:
+            return None
         return int(self._read(self._thm, CG_MULT_THERMAL_STATUS).ctf_temp)
 
     @property

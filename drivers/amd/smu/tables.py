@@ -1,7 +1,8 @@
 """Tables that the power controller (SMU) writes into VRAM: the card's metrics, and its limits.
 
 Bytes in, values with units out; no access to a card. Source: smu13_driver_if_v13_0_0.h and its siblings, SmuMetrics_t,
-PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
+PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit;
+smu_v13_0_6_pmfw.h; smu_v13_0_6_ppt.c, smu_v13_0_6_get_gpu_metrics.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ METRICS, MAY_HAVE_MOVED = "the table of metrics", "values of its tables may have
 V = TypeVar("V", "Metrics", "Limits")
 MAX_MHZ, MAX_W = 10_000, 2_000  # bounds of ours, far above any card: what lies beyond is no clock and no power
 MAX_BY_UNIT = {"_mhz": MAX_MHZ, "_w": MAX_W, "_c": 200, "_rpm": 30_000}
+FRACTION_BITS = 10
 BUSY_PERCENT = 15  # above it averages leave deep sleep out: SMU_13_0_0_BUSY_THRESHOLD, SMU_14_0_2_BUSY_THRESHOLD
 PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, as 13 and as 14 call it
 
@@ -92,7 +94,7 @@ def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
 
 def metrics_bytes(row: SmuRow) -> int:
     """Return the bytes of the table of metrics."""
-    return int(row.module.SmuMetricsExternal_t.SIZE)
+    return int(getattr(row.module, row.metrics).SIZE)
 
 
 def power_table(row: SmuRow) -> Any:
@@ -103,6 +105,8 @@ def power_table(row: SmuRow) -> Any:
 
 def decode_metrics(row: SmuRow, data: bytes) -> Metrics:
     """Read a table of metrics."""
+    if row.accelerator:
+        return _of_accelerator(row, data)
     module = row.module
     raw = bytearray(data)
     # kept: the view below refers to its memory
@@ -134,6 +138,48 @@ def decode_metrics(row: SmuRow, data: bytes) -> Metrics:
         throttled=_throttled(module, seen.ThrottlingPercentage),
         counter=seen.MetricsCounter,
         serial=seen.PublicSerialNumberUpper << 32 | seen.PublicSerialNumberLower,
+    )
+
+
+def rounded(fixed: int) -> int:
+    """Return a number of an accelerator's tables, which has ten bits of fraction. Source: SMUQ10_ROUND."""
+    return fixed + (1 << FRACTION_BITS - 1) >> FRACTION_BITS
+
+
+def _of_accelerator(row: SmuRow, data: bytes) -> Metrics:
+    """Read a table of metrics of a card of several dies: of what dies have each, the highest counts. The table says
+    nothing of fans, of edges and of the graphics core's voltage, and no average of a clock.
+    """
+    raw = bytearray(data)
+    # kept: the view refers to its memory
+    seen = getattr(row.module, row.metrics).view(raw)
+    gfx = max(rounded(clock) for clock in seen.GfxclkFrequency)
+    memory = rounded(seen.UclkFrequency)
+    return Metrics(
+        gfx_clock_mhz=gfx,
+        memory_clock_mhz=memory,
+        fabric_clock_mhz=rounded(seen.FclkFrequency),
+        soc_clock_mhz=max(rounded(clock) for clock in seen.SocclkFrequency),
+        average_gfx_clock_mhz=gfx,
+        average_memory_clock_mhz=memory,
+        gfx_busy_percent=rounded(seen.SocketGfxBusy),
+        memory_busy_percent=rounded(seen.DramBandwidthUtilization),
+        power_w=rounded(seen.SocketPower),
+        gfx_voltage_mv=0,
+        edge_temperature_c=0,
+        hotspot_temperature_c=rounded(seen.MaxSocketTemperature),
+        memory_temperature_c=rounded(seen.MaxHbmTemperature),
+        vr_gfx_temperature_c=rounded(seen.MaxVrTemperature),
+        vr_soc_temperature_c=rounded(seen.MaxVrTemperature),
+        vr_memory_temperature_c=rounded(seen.MaxVrTemperature),
+        fan_rpm=0,
+        fan_percent=0,
+        pcie_generation=seen.PCIeLinkSpeed,
+        pcie_lanes=seen.PCIeLinkWidth,
+        # the table only counts how long each limit has held since the start
+        throttled=(),
+        counter=seen.AccumulationCounter,
+        serial=seen.PublicSerialNumber_AID[0],
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.submission.aql_queue import AqlStreams, taken
@@ -22,6 +21,7 @@ from ringup.drivers.transport.seam import Clock
 from ringup.queues.amd.aql import PACKET_BYTES
 from ringup.queues.amd.aql_ring import AqlRing
 from ringup.queues.amd.aql_stream import AqlCommands
+from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import Apertures, Engine, queue_object, signal_object
 from ringup.queues.amd.program import Scratch
 from ringup.queues.queue import Owner
@@ -35,34 +35,47 @@ class Core(NamedTuple):
     waves_per_unit: int
     scratch_slots: int
     shader_engines: int
+    # that share the queue
+    dies: int = 1
+
+
+class MakeCommands(Protocol):
+    """Makes the packets of HSA's queues. `begin_va`: a page."""
+
+    def __call__(self, begin_va: int, *, dies: Dies | None = ...) -> AqlCommands:
+        """Return them."""
+        ...
 
 
 class AqlMaker:
-    """Makes what the HSA queues of one card have, and its signals. `make_commands` gets the address of a page."""
+    """Makes what the HSA queues of one card have, and its signals."""
 
     def __init__(
         self,
         space: UserSpace,
         where: Where,
         signals: HsaSignals,
-        make_commands: Callable[[int], AqlCommands],
+        make_commands: MakeCommands,
         owner: Owner,
         clock: Clock,
     ) -> None:
         self._space, self._where, self._owner, self._clock = space, where, owner, clock
         self._signals, self._make_commands = signals, make_commands
-        # the packets of HSA's queues, and the PM4 with which their submissions begin; made for the first of them
+        # of queues that no dies share: the packets, and the PM4 with which their submissions begin; made for the first
         self._commands: AqlCommands | None = None
+        self._begin_va = 0
 
-    @property
-    def commands(self) -> AqlCommands:
-        """The packets of HSA's queues, for which a page of PM4 is stored at the first call."""
+    def commands(self, dies: Dies | None = None) -> AqlCommands:
+        """Return the packets of an HSA queue, for which a page of PM4 is stored at the first call. `dies`: that share
+        the queue.
+        """
         if self._commands is None:
             space = self._space
             page = space.alloc(PAGE_BYTES, self._where, visible=True, name="PM4 of HSA queues", cached=False)
+            self._begin_va = page.gpu_va
             self._commands = self._make_commands(page.gpu_va)
             space.access(page).write(0, self._commands.begin_pm4)
-        return self._commands
+        return self._commands if dies is None else self._make_commands(self._begin_va, dies=dies)
 
     def signal(self, value: int, where: Where | None, name: str) -> Signal:
         """Return a signal for packets of HSA. Raises what `HsaSignals.make` raises."""
@@ -73,9 +86,9 @@ class AqlMaker:
         write, page = self._space.access(memory.ring).write, self._space.access(memory.page)
         return AqlRing(f"the ring of {name}", RING_BYTES, write, publisher.publish, taken(name, page, self._clock))
 
-    def streams(self, memory: QueueMemory, core: Core, number: int) -> AqlStreams:
+    def streams(self, memory: QueueMemory, core: Core, number: int, commands: AqlCommands) -> AqlStreams:
         """Write the queue's object and its inactive signal, and return what else the queue has. `number`: of the
-        queue.
+        queue, whose packets are `commands`.
         """
         page: Access = self._space.access(memory.page)
         engine = Engine(
@@ -85,6 +98,6 @@ class AqlMaker:
         page.write(OBJECT_AT, queue_object(core.apertures, engine))
         page.write(INACTIVE_AT, signal_object(0))
         return AqlStreams(
-            self.commands, self._owner, Scratch(core.scratch_slots, memory.scratch), core.shader_engines, page,
+            commands, self._owner, Scratch(core.scratch_slots, memory.scratch, core.dies), core.shader_engines, page,
             self._space.access(memory.ring), self._signals, self._clock,
         )  # fmt: skip

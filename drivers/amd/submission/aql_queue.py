@@ -216,8 +216,9 @@ class AqlQueue(CardQueue):
         self.idle(timeout_s)
         self.hardware.unmap()
         waits = list(self._waits)
-        tmpring = int(tmpring_size(streams.commands.pm4.version, block, streams.engines))
-        streams.page.write(OBJECT_AT + SCRATCH_BYTE, scratch_fields(block, tmpring))
+        version = streams.commands.pm4.version
+        tmpring = int(tmpring_size(version, block, streams.engines))
+        streams.page.write(OBJECT_AT + SCRATCH_BYTE, scratch_fields(block, tmpring, version[0]))
         self._services.map_again(self, ValueError(f"{self.name} was mapped again"))
         self._waits = waits
         self._wave_bytes = block.wave_bytes

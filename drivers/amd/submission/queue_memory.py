@@ -70,6 +70,7 @@ class QueueMemory:
         self._user, self._system, self._where, self._name = user, system, where, name
         # of its timeline, once it was taken
         self._word: TimelineWord | None = None
+        self._meeting: Buffer | None = None
         self.buffers: list[tuple[Space, Buffer]] = []
         with undone_on_error(self.free):
             self.ring = self._keep(user, take(RING_BYTES, "ring"))
@@ -97,19 +98,27 @@ class QueueMemory:
         assert self._word is not None  # a queue has taken it
         self._word.store(value)
 
-    def eop(self) -> Buffer:
-        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory.
+    def eop(self, cores: int = 1) -> Buffer:
+        """Return buffers for work that ends out of order, one for each core, in one; VRAM, so that no card writes
+        to a dead process's memory.
 
         Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's
         next owner.
         """
-        return self.take(EOP_BYTES, "EOP", visible=True, cached=False)
+        return self.take(EOP_BYTES * cores, "EOP", visible=True, cached=False)
 
-    def mqd(self) -> Buffer:
-        """Return a page of system space for the queue's descriptor."""
+    def meeting(self) -> Buffer:
+        """Return the VRAM by which dies that share the queue wait for one another; one for all calls."""
+        if self._meeting is None:
+            self._meeting = self.take(PAGE_BYTES, "meeting of dies", visible=True, cached=False)
+        return self._meeting
+
+    def mqd(self, cores: int = 1) -> Buffer:
+        """Return a page of system space for each core's descriptor of the queue, in one buffer."""
         memory = self._system
         assert memory is not None  # only a driver that makes descriptors asks
-        return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
+        name = f"{self._name}: descriptor"
+        return self._keep(memory, memory.alloc(MQD_BYTES * cores, "vram", visible=True, name=name))
 
     def staging(self, what: str) -> transfer.Place:
         """Return memory that bytes are moved through."""

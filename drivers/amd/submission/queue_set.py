@@ -7,17 +7,15 @@ from collections.abc import Callable
 from functools import partial
 
 from ringup.drivers.amd.board.wiring import Blocks
-from ringup.drivers.amd.bus import doorbells
 from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.bus.ih_decode import Interrupt
 from ringup.drivers.amd.gfx.core import PRIVATE_BASE, SHARED_BASE
 from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
-from ringup.drivers.amd.gfx.hqd import QUEUES, Hqd, Place
+from ringup.drivers.amd.gfx.hqd import ComputeHardware, Place, SpreadHqd
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.gfx.sdma import SdmaQueue, SdmaQueueSpec
-from ringup.drivers.amd.gfx.shape import CUS_OF_WGP
-from ringup.drivers.amd.gfx.waves import SIMDS, SLOTS
+from ringup.drivers.amd.gfx.waves import SIMDS
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.submission.aql_maker import AqlMaker, Core
 from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue, AqlStreams
@@ -35,6 +33,7 @@ from ringup.drivers.amd.submission.publisher import Publisher
 from ringup.drivers.amd.submission.queue_maker import Q, QueueMaker
 from ringup.drivers.amd.submission.queue_memory import (
     EOP_BYTES,
+    MQD_BYTES,
     OBJECT_AT,
     PAGE_BYTES,
     RING_BYTES,
@@ -53,6 +52,7 @@ from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout, NotSupported
 from ringup.queues.amd.aql import PACKET_BYTES
 from ringup.queues.amd.aql_stream import AqlCommands
+from ringup.queues.amd.dies import MEETING_BYTES, Dies
 from ringup.queues.amd.hsa_objects import Apertures, queue_object
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch
@@ -62,7 +62,6 @@ from ringup.queues.timeline import Point
 
 LOG = logging.getLogger(__name__)
 APERTURES = Apertures(SHARED_BASE, PRIVATE_BASE)
-WAVES_OF_CU = SIMDS * SLOTS // CUS_OF_WGP
 HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
 
 
@@ -78,6 +77,8 @@ class QueueSet(QueueMaker):
         super().__init__(blocks.device.name, spaces.user, "host" if signals is None else "vram", waiter, owner)
         self._signals, self._blocks, self._spaces = signals, blocks, spaces
         interrupts, bits = signals is None, 64 if signals is None else WORD_BITS
+        self._interrupts, self._word_bits = interrupts, bits
+        # of queues that no dies share
         self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts, word_bits=bits)
         self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts, word_bits=bits)
         # by kind of hardware: whether queues react to nothing less than both halves of a doorbell
@@ -149,33 +150,42 @@ class QueueSet(QueueMaker):
             # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store
             # would be a round trip
             polled = self._signals is None
-            inline = Inline(ring.gpu_va, self._pm4.carry) if self._signals is not None else None
-            parts = self._parts(name, self._pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
+            dies, version = self._dies(memory), self._blocks.ips.version("gc")
+            pm4 = self._pm4
+            if dies is not None:
+                pm4 = Pm4Commands(version, interrupts=self._interrupts, word_bits=self._word_bits, dies=dies)
+            inline = Inline(ring.gpu_va, pm4.carry) if self._signals is not None else None
+            parts = self._parts(name, pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
             self.access(page).write(OBJECT_AT, queue_object(APERTURES))
             engines, object_va = self._blocks.ips.shape.shader_engines, page.gpu_va + OBJECT_AT
-            scratch = Scratch(self._scratch_slots(), memory.scratch)
-            streams = ComputeStreams(self._pm4, self._owner, scratch, engines, object_va)
+            scratch = Scratch(self._scratch_slots(), memory.scratch, len(self._blocks.cores))
+            streams = ComputeStreams(pm4, self._owner, scratch, engines, object_va)
         return parts, streams
 
     def _aql_parts(self) -> tuple[CardQueueParts, AqlStreams]:
         """Return what a compute queue for packets of HSA is made of that is not mapped yet."""
         number = self._free_number()
-        commands, blocks = self._aql.commands, self._blocks
+        blocks = self._blocks
         memory = QueueMemory(self._spaces.user, self._where, name := f"aql {number}", self._spaces.system)
         with undone_on_error(memory.free):
+            commands = self._aql.commands(self._dies(memory))
             index, hardware = self._hardware(number, memory, (READ_AT, WRITE_AT), aql=True)
             parts = self._parts(
                 name, commands, memory, hardware, index,
                 unit_bytes=PACKET_BYTES, polled=True, aql=True, pointers_at=(READ_AT, WRITE_AT),
             )  # fmt: skip
-            shape = blocks.gfx.shape
-            assert shape is not None  # the core is up
-            slots, engines = self._scratch_slots(), blocks.ips.shape.shader_engines
-            core = Core(APERTURES, shape.cu_total, WAVES_OF_CU, slots, engines)
-            streams = self._aql.streams(memory, core, number)
+            row, slots, engines = blocks.gfx.row, self._scratch_slots(), blocks.ips.shape.shader_engines
+            waves_of_cu = SIMDS * row.waves // row.cus_of_unit
+            core = Core(APERTURES, blocks.cu_total, waves_of_cu, slots, engines, len(blocks.cores))
+            streams = self._aql.streams(memory, core, number, commands)
             if self._where == "vram":
                 blocks.hdp.flush()
         return parts, streams
+
+    def _dies(self, memory: QueueMemory) -> Dies | None:
+        """Return the dies that share a queue, None where the graphics core is one."""
+        count = len(self._blocks.cores)
+        return None if count == 1 else Dies(count, memory.meeting().gpu_va)
 
     def refused(self, interrupt: Interrupt) -> str:
         """Return which packet of HSA an interrupt of the command processor is about, and what is wrong with it. Empty
@@ -184,39 +194,53 @@ class QueueSet(QueueMaker):
         me, pipe, number = interrupt.queue
         for queue in self.queues:
             hardware = queue.hardware
-            if isinstance(queue, AqlQueue) and isinstance(hardware, Hqd) and hardware.is_at(me, pipe, number):
+            if (
+                isinstance(queue, AqlQueue)
+                and isinstance(hardware, ComputeHardware)
+                and hardware.is_at(me, pipe, number)
+            ):
                 return queue.refused
         return ""
 
     def _free_number(self) -> int:
         """Return the number of a compute queue that is not in use."""
-        gfx = self._blocks.gfx
-        used = {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
-        number = next((n for n in range(gfx.pipes * QUEUES) if _place(n, gfx.pipes) not in used), None)
+        gfx, doorbells = self._blocks.gfx, self._blocks.doorbells
+        used = {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, ComputeHardware)}
+        count = min(gfx.pipes * gfx.row.queues, len(doorbells.compute))
+        number = next((n for n in range(count) if _place(n, gfx.pipes) not in used), None)
         if number is None:
-            raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
+            raise NotSupported(f"all {count} compute queues of the card are in use; close one")
         return number
 
     def _hardware(
         self, number: int, memory: QueueMemory, pointers_at: tuple[int, int], *, aql: bool = False
-    ) -> tuple[int, Hqd]:
+    ) -> tuple[int, ComputeHardware]:
         """Return the doorbell and the hardware of a compute queue. `pointers_at`: bytes of the queue's page."""
-        gfx, page, mqd, eop = self._blocks.gfx, memory.page, memory.mqd(), memory.eop()
-        self.access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
-        index, (rptr_at, wptr_at) = doorbells.compute_index(number), pointers_at
+        cores, page = self._blocks.cores, memory.page
+        count = len(cores)
+        mqd, eop = memory.mqd(count), memory.eop(count)
+        self.access(eop).write(0, bytes(EOP_BYTES * count))  # as gfx_v11_0_mec_init does
+        index, (rptr_at, wptr_at) = self._blocks.doorbells.compute_index(number), pointers_at
         spec = QueueSpec(
             memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + rptr_at, page.gpu_va + wptr_at, eop.gpu_va, EOP_BYTES,
-            mqd.gpu_va, USER_VMID, index, aql=aql,
+            mqd.gpu_va, USER_VMID, index, aql=aql, xccs=count,
         )  # fmt: skip
-        return index, gfx.queue(
-            _place(number, gfx.pipes), spec, self._spaces.system.access(mqd), self._blocks.hdp.flush
-        )
+        place, descriptors = _place(number, cores[0].pipes), self._spaces.system.access(mqd)
+        parts = [
+            core.queue(place, spec.of_die(xcc), descriptors.part(xcc * MQD_BYTES, MQD_BYTES), self._blocks.hdp.flush)
+            for xcc, core in enumerate(cores)
+        ]
+        if count == 1:
+            return index, parts[0]
+        meeting = self.access(memory.meeting())
+        return index, SpreadHqd(parts, partial(meeting.write, 0, bytes(MEETING_BYTES)))
 
     def _scratch_slots(self) -> int:
         """Return how many waves have scratch memory at the same time."""
-        shape = self._blocks.gfx.shape
-        assert shape is not None  # the core is up
-        return self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
+        cores = self._blocks.cores
+        # dies whose fuses differ have parts for the largest
+        most = max(core.shape.cu_total for core in cores if core.shape is not None) * len(cores)
+        return self._blocks.ips.shape.scratch_slots_per_cu * most
 
     def _copy_parts(self, engine: int) -> tuple[CardQueueParts, CopyStreams]:
         """Return what a queue of a copy engine is made of that is not mapped yet."""
@@ -235,7 +259,7 @@ class QueueSet(QueueMaker):
         name = f"copy {engine}.{number}"
         memory = QueueMemory(self._spaces.user, self._where, name)
         with undone_on_error(memory.free):
-            index, page = doorbells.sdma_index(engine, number), memory.page
+            index, page = self._blocks.doorbells.sdma_index(engine, number), memory.page
             spec = SdmaQueueSpec(
                 memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, USER_VMID, index
             )

@@ -20,7 +20,7 @@ from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.shape import Design
 from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.psp.firmware import firmware_set, psp_firmware
-from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.psp.processor import ROWS, Psp
 from ringup.drivers.amd.psp.ring import PspBuffers
 from ringup.drivers.amd.smu.controller import Smu
 from ringup.firmware.store import Store
@@ -70,8 +70,8 @@ class Hands:
         self.gc, self.mmhub, self.osssys = self.block("gc"), self.block("mmhub"), self.block("osssys")
         self.default_page = radeon.alloc_host(4096)
         self.gmc = Gmc(
-            self.mmhub,
-            self.gc,
+            [self.mmhub],
+            [self.gc],
             self.hdp.flush,
             vram_bytes=radeon.vram.size_bytes,
             scratch_pa=self.SCRATCH_PA,
@@ -207,7 +207,8 @@ class Boot:
         """Return what the security processor loads: the model's own images, or the files of `folders`."""
         if folders:
             self.radeon.firmware = lambda name: None
-        return psp_firmware(firmware_set(self.radeon, self.ips, Store(folders)), self.ips.version("gc"))
+        row = ROWS[self.ips.version("mp0")]
+        return psp_firmware(firmware_set(self.radeon, self.ips, Store(folders)), self.ips.version("gc"), row)
 
     def load(self, firmware=None):
         """Start the security processor and load everything."""

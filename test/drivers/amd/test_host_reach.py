@@ -6,7 +6,7 @@ import pytest
 
 import ringup
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.amd.bus.doorbells import sdma_index
+from ringup.drivers.amd.bus.doorbells import NAVI10
 from ringup.drivers.amd.gfx.sdma import SdmaQueue
 from ringup.drivers.amd.lifecycle import host_reach
 from ringup.errors import DeviceTimeout, TransportError
@@ -45,7 +45,7 @@ def test_what_the_question_is_made_of_is_in_vram_before_the_engine_looks(radeon,
         map_queue(queue)
 
     def rung(index, value, size_bytes):
-        if index == sdma_index(host_reach.ENGINE, host_reach.QUEUE):
+        if index == NAVI10.sdma_index(host_reach.ENGINE, host_reach.QUEUE):
             waiting.append(radeon.hdp.holds)
         ring(index, value, size_bytes)
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell, sdma_index
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.ih import Ih
 from ringup.drivers.amd.gfx.hqd import Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec
@@ -21,7 +21,7 @@ def everything(card):
     """Start all blocks, map and unmap queues, reset, stop."""
     card.start()
     base, pa = card.gmc.fb_base, card.RING_PA
-    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX)
+    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], NAVI10.ih_index)
     ring = Ih(card.osssys, card.vram(pa, 4096), base + pa, card.vram(pa + 8192, 4), base + pa + 8192, bell)
     ring.start(message_signalled=True)
     spec = QueueSpec(
@@ -39,7 +39,7 @@ def everything(card):
     queue.map()
     engine = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
     engine.start()
-    at = SdmaQueueSpec(card.USER, 256, card.USER + 0x4000, card.USER + 0x4008, 8, sdma_index(0, 0))
+    at = SdmaQueueSpec(card.USER, 256, card.USER + 0x4000, card.USER + 0x4008, 8, NAVI10.sdma_index(0, 0))
     copies = SdmaQueue(engine, 0, at)
     copies.map()
     copies.unmap()

@@ -14,7 +14,7 @@ from ringup.autogen.amd.gc_cp import CP_VMID_RESET
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
 from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
 from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell, compute_index
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.hqd import Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec, compute_mqd
@@ -63,7 +63,7 @@ def spec_of(card):
         eop_bytes=4096,
         mqd_va=card.gmc.fb_base + card.MQD_PA,
         vmid=card.VMID,
-        doorbell_index=compute_index(0),
+        doorbell_index=NAVI10.compute_index(0),
     )
 
 

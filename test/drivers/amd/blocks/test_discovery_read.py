@@ -54,7 +54,7 @@ def test_a_card_says_which_chip_it_is(read, chip):
     ips, _ = read(chip)[2]()
     assert (ips.chip.name, ips.chip.target, ips.version("gc")) == (chip, target, version)
     shape = ips.shape
-    assert shape.shader_engines * shape.arrays_per_engine * shape.wgps_per_array * 2 == units
+    assert shape.shader_engines * shape.arrays_per_engine * shape.cus_per_array == units
 
 
 def test_blocks_lie_where_the_table_says(read):

@@ -16,7 +16,7 @@ from ringup.autogen.amd.gc import (
 )
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
 from ringup.drivers.amd.board import mark
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell, compute_index
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.ih import Ih
 from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.hqd import Place, selected
@@ -49,7 +49,7 @@ class Queue:
             eop_bytes=4096,
             mqd_va=card.gmc.fb_base + pa,
             vmid=card.VMID,
-            doorbell_index=compute_index(number),
+            doorbell_index=NAVI10.compute_index(number),
         )
         self.hqd = card.gfx.queue(place, self.spec, card.vram(pa, 4096), card.hdp.flush)
         self.bell = Doorbell(card.radeon.bars[DOORBELL_BAR], self.spec.doorbell_index)
@@ -233,7 +233,7 @@ def test_the_clock_counts_the_card_s_time(navi31):
 def test_clocks_of_idle_parts_stop_and_work_goes_on(up):
     engines = tuple(SdmaEngine(up.gc, up.radeon.chip.external_ips[index][2], index) for index in range(2))
     for on in (True, False, True):
-        set_gating(up.gfx, up.mmhub, engines, on)
+        set_gating([up.gfx], up.mmhub, engines, on)
         control = up.radeon.gc.grbm.cells["RLC_CGCG_CGLS_CTRL"] & 0xFFFF
         # gfx_v11_0.c: "enable cgcg FSM(0x0000363F)"
         assert control == (0x363F if on else 0x363C)
@@ -281,7 +281,7 @@ def test_impossible_queues_are_refused(navi31):
     with pytest.raises(ValueError, match="pipes 0 to 3"):
         Place(4, 0)
     with pytest.raises(ValueError, match="no compute queue descriptor"):
-        compute_mqd((9, 4, 3), spec)
+        compute_mqd((10, 3, 0), spec)
 
 
 def test_an_incomplete_mark_is_ignored(navi31, monkeypatch):

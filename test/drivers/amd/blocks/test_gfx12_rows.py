@@ -125,7 +125,7 @@ def rig():
 
 
 def test_both_hubs_start(rig):
-    gmc = Gmc(rig.mmhub, rig.gc, lambda: None, vram_bytes=1 << 34, scratch_pa=0x1000, default_bus_addr=0x2000)
+    gmc = Gmc([rig.mmhub], [rig.gc], lambda: None, vram_bytes=1 << 34, scratch_pa=0x1000, default_bus_addr=0x2000)
     gmc.set_context(8, 0x10_0000)
     gmc.start_mmhub()
     gmc.start_gfxhub()
@@ -213,7 +213,7 @@ def test_clocks_are_gated_as_soc24_asks(rig):
     rig.window.values[rig.gc.address(gc_rlc.RLC_CGTT_MGCG_OVERRIDE)] = start
     for word in (mmhub.DAGB0_CNTL_MISC2, mmhub.DAGB1_CNTL_MISC2):
         rig.window.values[rig.mmhub.address(word)] = 0x1A0
-    set_gating(gfx, rig.mmhub, engines, True)
+    set_gating([gfx], rig.mmhub, engines, True)
     # soc24.c, cg_flags of 12.0.0 and 12.0.1; gfx_v12_0_update_coarse_grain_clock_gating and its neighbours: every
     # override is off but GFXIP_MGLS's (bit 6)
     assert rig.value(rig.gc, gc_rlc.RLC_CGTT_MGCG_OVERRIDE) == 0xFFFF_F840
@@ -221,7 +221,7 @@ def test_clocks_are_gated_as_soc24_asks(rig):
         assert rig.value(rig.gc, word) == 0x36 << 8 | 0xF << 2 | 3
     for word in (mmhub.DAGB0_CNTL_MISC2, mmhub.DAGB1_CNTL_MISC2):  # mmhub_v4_1_0.c, DISABLE_*_TAP_CHAIN_FGCG
         assert rig.value(rig.mmhub, word) == 0x20
-    set_gating(gfx, rig.mmhub, engines, False)
+    set_gating([gfx], rig.mmhub, engines, False)
     assert rig.value(rig.gc, gc_rlc.RLC_CGTT_MGCG_OVERRIDE) == start
     assert rig.value(rig.gc, gc_rlc.RLC_CGCG_CGLS_CTRL_3D) & 3 == 0
     assert rig.value(rig.mmhub, mmhub.DAGB0_CNTL_MISC2) == 0x1A0

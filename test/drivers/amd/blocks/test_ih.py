@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from ringup.drivers.amd.bus import ih_decode
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.ih import Ih
 
 ENTRIES = 4096 // 32
@@ -24,7 +24,7 @@ def rig(hands, request):
     card = hands()
     card.gmc.start_mmhub()
     base, pa = card.gmc.fb_base, card.RING_PA
-    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX) if request.param == "doorbell" else None
+    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], NAVI10.ih_index) if request.param == "doorbell" else None
     card.ring = Ih(card.osssys, card.vram(pa, 4096), base + pa, card.vram(pa + 8192, 4), base + pa + 8192, bell)
     card.ring.start(message_signalled=True)
 
@@ -77,7 +77,7 @@ def test_a_message_comes_for_every_entry_that_finds_the_driver_up_to_date(hands)
     card.radeon.config.write(msi + 4, 0xFEE0_0000)
     card.radeon.config.write(msi + 12, 0x20)
     card.radeon.config.write(msi + 2, card.radeon.config.read(msi + 2, 2) | 1, 2)
-    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX)
+    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], NAVI10.ih_index)
     ring = Ih(card.osssys, card.vram(pa, 4096), base + pa, card.vram(pa + 8192, 4), base + pa + 8192, bell)
     ring.start(message_signalled=True)
     for _ in range(3):

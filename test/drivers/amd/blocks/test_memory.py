@@ -39,8 +39,8 @@ class Rig:
         self.hdp = Hdp(ips.block("nbio"))
         self.hdp.start()
         self.gmc = Gmc(
-            ips.block("mmhub"),
-            ips.block("gc"),
+            [ips.block("mmhub")],
+            [ips.block("gc")],
             self.hdp.flush,
             vram_bytes=window.size_bytes,
             scratch_pa=PAGE,

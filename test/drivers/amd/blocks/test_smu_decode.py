@@ -176,15 +176,25 @@ def test_every_version_has_its_messages():
         "GetDpmFreqByIndex SetSoftMaxByFreq SetSoftMinByFreq SetHardMaxByFreq SetHardMinByFreq GetPptLimit SetPptLimit SetWorkloadMask "
         "AllowGfxOff DisallowGfxOff"
     )
+    accelerators = (
+        "GetDriverIfVersion GetSmuVersion SetDriverDramAddrHigh SetDriverDramAddrLow EnableAllSmuFeatures GetEnabledSmuFeaturesLow "
+        "GetEnabledSmuFeaturesHigh GetMetricsTable GetMinGfxDpmFreq GetMaxGfxDpmFreq GetDpmFreqByIndex SetSoftMaxGfxClk SetSoftMinGfxClk "
+        "SetSoftMaxByFreq GetPptLimit SetPptLimit ReadThrottlerLimit GetCTFLimit PrepareForDriverUnload"
+    )
     for version, one in ROWS.items():
-        missing = [name for name in sent.split() if not hasattr(one.module, f"PPSMC_MSG_{name}")]
+        names = accelerators if one.accelerator else sent
+        missing = [name for name in names.split() if not hasattr(one.module, f"PPSMC_MSG_{name}")]
         assert not missing, version
+        if one.accelerator:
+            # smu_v13_0_6_ppsmc.h
+            assert one.module.PPSMC_MSG_GfxDriverReset == 3
+            continue
         assert one.mode1_debug or one.module.PPSMC_MSG_Mode1Reset == 0x2F  # smu_v13_0_0_ppsmc.h
         assert not one.no_display or one.module.PPSMC_MSG_DALNotPresent == 0x4E
 
 
 def test_an_unknown_version_names_the_known_ones():
     with pytest.raises(
-        NotSupported, match=r"version 11\.0\.7; known are 13\.0\.0, 13\.0\.7, 13\.0\.10, 14\.0\.2, 14\.0\.3"
+        NotSupported, match=r"version 11\.0\.7; known are 13\.0\.0, 13\.0\.6, 13\.0\.7, 13\.0\.10, 14\.0\.2, 14\.0\.3"
     ):
         row((11, 0, 7))

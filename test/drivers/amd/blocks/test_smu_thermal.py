@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.ih import Ih
 from ringup.drivers.amd.smu.thermal import Thermal
 
@@ -19,7 +19,7 @@ def rig(hands, request):
     card = hands(request.param)
     card.gmc.start_mmhub()
     base, pa = card.gmc.fb_base, card.RING_PA
-    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX)
+    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], NAVI10.ih_index)
     card.ring = Ih(card.osssys, card.vram(pa, 4096), base + pa, card.vram(pa + 8192, 4), base + pa + 8192, bell)
     card.ring.start(message_signalled=True)
     card.watch = Thermal(card.block("thm"), card.block("mp"))
