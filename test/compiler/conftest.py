@@ -2,6 +2,8 @@
 code.
 """
 
+from pathlib import Path
+
 import attention_numpy
 import evaluate_machine
 import numpy as np
@@ -14,6 +16,21 @@ from ringup.compiler.rdna.select.function import select
 from ringup.compiler.tensor import device
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
+
+
+def pytest_generate_tests(metafunc):
+    """Under `--fuzz` tests on the cores run with code for gfx1201 too."""
+    if "on_cores.Cores()" in Path(metafunc.module.__file__).read_text():
+        found = ["gfx1100", pytest.param("gfx1201", marks=pytest.mark.fuzz)]
+        metafunc.parametrize("processor_of_cores", found, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def processor_of_cores(request, monkeypatch):
+    """The processor that `on_cores.Cores()` compiles for and is."""
+    target = getattr(request, "param", "gfx1100")
+    monkeypatch.setattr(on_cores.Cores, "target", target)
+    return target
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_narrow_factors_go_through_matrix_instructions(kind, rows, columns, deep
     assert b"\xcc" in binary.code
     from ringup.compiler.isa.amd import processor
 
-    names = [one.form.name for _, one in processor("gfx1100").walk(binary.code) if one is not None]
+    names = [one.form.name for _, one in processor(on_cores.Cores.target).walk(binary.code) if one is not None]
     assert any(name.startswith("v_wmma") for name in names)
 
 

@@ -3,20 +3,71 @@
 The cores are written from AMD's document and know nothing of the compiler.
 """
 
+import ml_dtypes
 import numpy as np
 import on_cores
 import pytest
-from language.small_graphs import CASES
+from attention_numpy import attended
+from language.small_graphs import CASES, wide
 
-from ringup.compiler.tensor import device
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.compiler.isa.amd import processor
+from ringup.compiler.tensor import Tensor, device
 
-ENGINE = Interpreter(target="gfx1201")
+TARGET = "gfx1201"
+draw = np.random.default_rng(12)
 
 
-@pytest.mark.parametrize("name", CASES)
+def numbers(*shape, kind=np.float32):
+    return draw.standard_normal(shape).astype(kind)
+
+
+LONG = numbers(3, 1500)
+RAGGED, RAGGED_BRAIN = (
+    (numbers(33, 50, kind=kind), numbers(50, 35, kind=kind)) for kind in (np.float16, ml_dtypes.bfloat16)
+)
+BYTES, OCTETS = (draw.integers(0, 256, (40, 40)).astype(np.uint8).view(kind) for kind in (np.int8, np.uint8))
+QUERIES, KEYS, VALUES = (numbers(1, 2, rows, 32, kind=np.float16) for rows in (20, 50, 50))
+IMAGE, FILTER = numbers(1, 16, 6, 6, kind=np.float16), numbers(16, 16, 1, 1, kind=np.float16)
+
+
+# Matrix instructions, and kernels whose waves wait for each other.
+MORE = {
+    "ragged f16 product": (lambda: Tensor(RAGGED[0]) @ Tensor(RAGGED[1]), wide(RAGGED[0]) @ wide(RAGGED[1]), 2e-2),
+    "ragged bf16 product": (
+        lambda: Tensor(RAGGED_BRAIN[0]) @ Tensor(RAGGED_BRAIN[1]), wide(RAGGED_BRAIN[0]) @ wide(RAGGED_BRAIN[1]), 1e-1
+    ),
+    "i8 product": (lambda: Tensor(BYTES) @ Tensor(BYTES.T.copy()), BYTES.astype(np.int32) @ BYTES.T.astype(np.int32), 0),
+    "u8 product": (lambda: Tensor(OCTETS) @ Tensor(OCTETS), OCTETS.astype(np.int32) @ OCTETS.astype(np.int32), 0),
+    "f16 attention": (
+        lambda: Tensor(QUERIES).scaled_dot_product_attention(Tensor(KEYS), Tensor(VALUES)),
+        attended(*map(wide, (QUERIES, KEYS, VALUES))), 5e-3,
+    ),
+    "f16 convolution": (
+        lambda: Tensor(IMAGE).conv2d(Tensor(FILTER)),
+        np.einsum("nchw,oc->nohw", wide(IMAGE), wide(FILTER[:, :, 0, 0])), 2e-2,
+    ),
+    "long sums": (lambda: Tensor(LONG).sum(axis=1), LONG.sum(axis=1), 1e-4),
+    "long softmax": (lambda: Tensor(LONG).softmax(1), np.exp(LONG) / np.exp(LONG).sum(axis=1, keepdims=True), 1e-6),
+    "long running sums": (lambda: Tensor(LONG).cumsum(1), LONG.cumsum(axis=1, dtype=np.float64), 1e-3),
+    "long sort": (lambda: Tensor(LONG).sort(1)[0], np.sort(LONG, axis=1), 0),
+}  # fmt: skip
+
+
+# Words in names of cases, and what their code is here to try.
+USES = {
+    ("product of matrices", "f16 product", "bf16 product", "i8", "u8 product", "f16 attention"): "v_wmma",
+    ("long",): "s_barrier_signal",
+}
+
+
+@pytest.mark.parametrize("name", CASES | MORE)
 def test_code_for_rdna4_computes_what_numpy_does(name):
-    make, wanted, tolerance = CASES[name]
-    with device(on_cores.Cores(engine=ENGINE)):
+    make, wanted, tolerance = (CASES | MORE)[name]
+    cores = on_cores.Cores(target=TARGET)
+    with device(cores):
         found = make().numpy()
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+    used = {one.form.name for binary in cores.graph.binaries for _, one in processor(TARGET).walk(binary.code) if one}
+    for kind, instruction in USES.items():
+        if any(one in name for one in kind):
+            assert any(one.startswith(instruction) for one in used), name

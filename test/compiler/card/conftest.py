@@ -38,10 +38,10 @@ class Bench:
         return list(zip(self.computed(nodes, sizes), wanted, strict=True))
 
 
-@pytest.fixture(scope="session")
-def bench():
+@pytest.fixture(scope="session", params=["navi31", pytest.param("navi48", marks=pytest.mark.fuzz)])
+def bench(request):
     """One card for all tests. Each kernel is compiled and translated to host code only once."""
-    with ringup.open("virtual:navi31") as card:
+    with ringup.open(f"virtual:{request.param}") as card:
         yield Bench(Device(card))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import subprocess
 from dataclasses import dataclass, field
@@ -99,15 +100,33 @@ class Heard:
         return 0x1_2345_6789
 
 
+# Spellings of RDNA3, and those of RDNA4: barriers, waits for several counters, no scalar offset, returning atomics.
+_RDNA4_SPELLINGS = (
+    (r"s_barrier\b(?!_)", "s_barrier_signal -1\n s_barrier_wait -1"),
+    (r"s_waitcnt_vscnt null, 0(x0)?", "s_wait_storecnt 0x0"), (r"s_waitcnt [^\n]*", "s_wait_idle"),
+    (r"(buffer_[^\n]*\]), 0 ", r"\1, null "), (r" glc\b", " th:TH_ATOMIC_RETURN"),
+    (r"ds_(min|max)_(rtn_)?f", r"ds_\1_num_\2f"),
+)  # fmt: skip
+
+
+def spelled_for(processor, text):
+    """Return a program for gfx1100 as one for another processor."""
+    if processor == "gfx1201":
+        for old, new in _RDNA4_SPELLINGS:
+            text = re.sub(old, new, text)
+    return text
+
+
 @dataclass
 class Machine:
-    """Memory, and one engine to run programs in it."""
+    """Memory, and one engine to run programs in it. If it `respells`, programs are written for gfx1100."""
 
     assemble: object
     engine: object = field(default_factory=Interpreter)
     arena: Arena = field(default_factory=Arena)
     heard: Heard = field(default_factory=Heard)
     code_end: int = CODE_VA
+    respells: bool = False
 
     def buffer(self, gpu_va: int, values, dtype="<u4", **rights) -> np.ndarray:
         """Map an array; return the view of it that kernels change."""
@@ -119,6 +138,8 @@ class Machine:
         s[0:1] on.
         """
         values = {"wave_size": 32, "group_size": (32, 1, 1), "group_count": (1, 1, 1), "vgpr_count": 48} | dispatch
+        if self.respells:
+            text = spelled_for(self.engine.target, text)
         code = self.assemble(text, values["wave_size"], self.engine.target)
         pc = self.code_end
         self.arena.place(pc, code, executable=True, writable=False)
@@ -157,12 +178,30 @@ COUNTS = {
 }  # fmt: skip
 
 
+# Tests of `test_strict*` that name counters, hazards or barriers of RDNA3. The others hold for RDNA4 too.
+OF_RDNA3 = {
+    "test_a_dispatch_that_broke_a_rule_never_ends_and_others_go_on", "test_a_register_in_flight_may_not_be_touched",
+    "test_a_wait_that_covers_a_load_frees_its_register", "test_halves_are_waited_for_apart",
+    "test_instructions_far_enough_apart_are_right", "test_instructions_may_not_follow_too_closely",
+    "test_lds_that_nobody_wrote_may_be_computed_with", "test_what_an_instruction_reaches_at_run_time_is_held_to_the_rules",
+    "test_what_comes_of_lds_that_nobody_wrote_may_not_decide", "test_what_is_stored_to_lds_is_there_before_a_barrier",
+    "test_what_nobody_wrote_may_not_decide", "test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column",
+}  # fmt: skip
+ON_RDNA4 = " of gfx1201"
+
+
 def pytest_generate_tests(metafunc):
-    """Run the tests of these modules on every engine."""
-    if "machine" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2].startswith(SHARED_PROMISES):
-        metafunc.parametrize("machine", ENGINES, indirect=True)
+    """Run the tests of these modules on every engine, those of strict mode under `--fuzz` on RDNA4's too."""
+    module = metafunc.module.__name__.rpartition(".")[2]
+    if "machine" in metafunc.fixturenames and module.startswith(SHARED_PROMISES):
+        found = list(ENGINES)
+        if module.startswith("test_strict") and metafunc.function.__name__ not in OF_RDNA3:
+            found += [pytest.param(one + ON_RDNA4, marks=pytest.mark.fuzz) for one in ENGINES]
+        metafunc.parametrize("machine", found, indirect=True)
     if "rdna4" in metafunc.fixturenames:
-        metafunc.parametrize("rdna4", ENGINES, indirect=True)
+        # Code between threaded and thorough is seldom wrong alone.
+        marks = {"translator": pytest.mark.fuzz}
+        metafunc.parametrize("rdna4", [pytest.param(one, marks=marks.get(one, ())) for one in ENGINES], indirect=True)
 
 
 @pytest.fixture
@@ -176,9 +215,17 @@ def rdna4(request, assemble):
 @pytest.fixture
 def machine(request, assemble):
     """A `Machine` with empty memory, on the interpreter unless a test says otherwise."""
-    level = ENGINES[getattr(request, "param", "interpreter")]
-    counts = request.function.__name__ in COUNTS
-    return Machine(assemble, Interpreter() if level is None else Translator(counting=counts, level=level))
+    name = getattr(request, "param", "interpreter")
+    target = "gfx1201" if name.endswith(ON_RDNA4) else "gfx1100"
+    level, counts = ENGINES[name.removesuffix(ON_RDNA4)], request.function.__name__ in COUNTS
+    engine = Interpreter(target=target) if level is None else Translator(counting=counts, level=level, target=target)
+    return Machine(assemble, engine, respells=target != "gfx1100")
+
+
+@pytest.fixture(params=["gfx1100", "gfx1201"])
+def machine_of_each(request, assemble):
+    """A `Machine` of each generation with empty memory, for programs that are written for gfx1100."""
+    return Machine(assemble, Interpreter(target=request.param), respells=True)
 
 
 class _Bailed(Exception):

@@ -39,8 +39,8 @@ def span(first, count):
 class Program:
     """Straight code. It stores everything that an instruction may have changed, and LDS at the end."""
 
-    def __init__(self, seed):
-        self.random = random.Random(seed)
+    def __init__(self, seed, target):
+        self.random, self.target = random.Random(seed), target
         pick = self.random.choice
         self.lanes, self.lds_bytes = pick((32, 64)), pick((64, 256, 512, 1024))
         self.strict, self.unaligned = pick((True, False, False)), pick((True, False))
@@ -81,6 +81,12 @@ class Program:
             self.store(register)
         self.lines.append("s_waitcnt_vscnt null, 0")
 
+    def atomics(self):
+        """Return the atomics of the processor: RDNA4 compares no floats, but subtracts on a condition and to zero."""
+        if self.target == "gfx1100":
+            return ATOMICS
+        return [one for one in ATOMICS if not one.startswith("cmpstore_f")] + ["cond_sub_u32", "sub_clamp_u32"]
+
     def store(self, register):
         self.lines += [
             f"global_store_b32 v9, v{register}, s[2:3]",
@@ -103,11 +109,11 @@ class Program:
             name = pick(STORES)
             return f"ds_store_{name} {at}, {span(20, words(name))} {offset}"
         if how == 2:
-            name = pick(ATOMICS)
+            name = pick(self.atomics())
             data = f"{span(20, words(name))}" + (
                 f", {span(24, words(name))}" if name.startswith(("mskor", "cmpst")) else ""
             )
-            returning = f"ds_{name.replace('_', '_rtn_', 1)} {span(10, words(name))}, {at}, {data} {offset}"
+            returning = f"ds_{'_rtn_'.join(name.rsplit('_', 1))} {span(10, words(name))}, {at}, {data} {offset}"
             return pick((returning, f"ds_{name} {at}, {data} {offset}"))
         if how < 5:
             type_ = pick(("b32", "b64"))
@@ -125,9 +131,8 @@ class Program:
             name = pick(("bpermute", "permute"))
             return pick((f"ds_{name}_b32 v10, {at}, v20 {offset}", f"ds_swizzle_b32 v10, v20 offset:{number(65536)}"))
         if how == 7:
-            one = pick(
-                ("storexchg_rtn_b32 v10, {at}, v20", "wrap_rtn_b32 v10, {at}, v20, v24", "add_rtn_f32 v10, {at}, v20")
-            )
+            exchange = "wrap_rtn_b32 v10, {at}, v20, v24" if self.target == "gfx1100" else "rsub_rtn_u32 v10, {at}, v20"
+            one = pick(("storexchg_rtn_b32 v10, {at}, v20", exchange, "add_rtn_f32 v10, {at}, v20"))
             two = pick(("storexchg_rtn_b64 v[10:11], {at}, v[20:21]", "condxchg32_rtn_b64 v[10:11], {at}, v[20:21]"))
             return f"ds_{pick((one, two)).format(at=at)} {offset}"
         # The lane number may be any number: its low bits count.
@@ -151,8 +156,9 @@ def inputs(program, seed):
 
 
 @pytest.mark.seeds(4, also=(7, 14, 99))
-def test_engines_agree_about_lds(machine, seed):
-    program = Program(seed)
+def test_engines_agree_about_lds(machine_of_each, seed):
+    machine, target = machine_of_each, machine_of_each.engine.target
+    program = Program(seed, target)
     found = []
     for engine in (Interpreter, Translator):
         machine.arena.regions.clear()
@@ -160,7 +166,7 @@ def test_engines_agree_about_lds(machine, seed):
         machine.buffer(IN, inputs(program, seed))
         out = machine.buffer(OUT, np.zeros(program.lanes * 150))
         run = machine.start(
-            "\n".join([*program.lines, "s_endpgm"]), engine=engine(), strict=program.strict, wave_size=program.lanes,
+            "\n".join([*program.lines, "s_endpgm"]), engine=engine(target=target), strict=program.strict, wave_size=program.lanes,
             group_size=(program.lanes, 1, 1), user_sgprs=(IN, 0, OUT, 0), enable_group_id=(False, False, False),
             lds_size_bytes=program.lds_bytes, mtype_unaligned=program.unaligned,
         )  # fmt: skip

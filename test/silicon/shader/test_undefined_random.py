@@ -161,13 +161,19 @@ def outcome(machine, engine, text):
 
 
 @pytest.mark.seeds(2)
-def test_engines_agree_where_an_undefined_value_decides(machine, seed):
+def test_engines_agree_where_an_undefined_value_decides(machine_of_each, seed):
+    machine, target = machine_of_each, machine_of_each.engine.target
     lines = Program(seed).lines
     # The first violation hides later ones. The test removes the first store and runs the rest again.
     for _ in range(2):
         text = "\n".join([*lines, "s_endpgm"])
         expected, *found = (
-            outcome(machine, one, text) for one in (Interpreter(), Translator(), Translator(level=THOROUGH))
+            outcome(machine, one, text)
+            for one in (
+                Interpreter(target=target),
+                Translator(target=target),
+                Translator(level=THOROUGH, target=target),
+            )
         )
         assert found == [expected] * 2
         if not expected[0]:

@@ -369,6 +369,14 @@ def test_a_kernel_that_ours_emits_is_read_back_whole():
     assert any(block.loop_end is not None for block in made.code.blocks)
 
 
+def test_the_products_of_rdna4_have_a_figure_without_llvms():
+    (step,) = steps_of(floats(64, 96, dtype="float16") @ floats(96, 64, dtype="float16"), "gfx1201")
+    (found,) = code.matrix_figures("product", step, "gfx1201")
+    assert found.name.endswith("wmma peak, gfx1201")
+    assert 0 < found.ours <= 100
+    assert found.peer is None
+
+
 def test_kernels_are_counted_and_figures_are_json():
     (step,) = steps_of(floats(64, 96, dtype="float16") @ floats(96, 64, dtype="float16"))
     ours, theirs = code.compared(step)

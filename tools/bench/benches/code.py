@@ -37,7 +37,9 @@ from ringup.tools.bench.llvm.ir import module
 from ringup.tools.bench.models import GRAPHS, Maker
 from ringup.tools.bench.ours import kit
 
-TARGET, WRITTEN_ONLY = "gfx1100", "gfx942"
+TARGET, OTHER_TARGET, WRITTEN_ONLY = "gfx1100", "gfx1201", "gfx942"
+# graphs whose products of matrices are measured for gfx1201 too, without LLVM
+MATRICES = ("matmul f16", "attention f16", "attention of one query f16")
 MEASURED = (
     "matmul 1024",
     "matmul f16",
@@ -90,12 +92,25 @@ def measure(bench: Bench) -> Iterator[Figure]:
     for graph in MEASURED:
         bench.say(f"{WRITTEN_ONLY}: {graph}")
         yield from static_code.figures(graph, kernels(graph, WRITTEN_ONLY))
+    for graph in MATRICES:
+        for step in kernels(graph, OTHER_TARGET):
+            bench.say(f"{graph}, {OTHER_TARGET}")
+            yield from matrix_figures(graph, step, OTHER_TARGET)
 
 
-def kernels(graph: str, target: str = TARGET) -> list[Step]:
+def matrix_figures(graph: str, step: Step, of: str) -> Iterator[Figure]:
+    """Run our code of a kernel on the cores of a processor; measure its products of matrices, if it has any."""
+    elf = target(of).code_object([step.binary])
+    share = 100 * count(elf, step, run(elf, step, data_for(step), of), of).matrix_share
+    if share:
+        name = f"{graph}, {step.binary.name.rpartition('_')[0]}: wmma peak, {of}"
+        yield Figure(name, "%", share, None, None if graph in WITH_POWERS else PEAK, "more", note=CYCLE_NOTE)
+
+
+def kernels(graph: str, of: str = TARGET) -> list[Step]:
     """Compile a graph of `models` and return its distinct kernels."""
     found: list[Step] = []
-    compile_graph([GRAPHS[graph](Maker(kit())).node], target, watch=found.append)
+    compile_graph([GRAPHS[graph](Maker(kit())).node], of, watch=found.append)
     return list({step.binary.name: step for step in found}.values())
 
 
@@ -170,7 +185,7 @@ def data_for(step: Step) -> Arrays:
     return made
 
 
-def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
+def run(elf: bytes, step: Step, arguments: Arrays, of: str = TARGET) -> dict[int, float]:
     """Run some groups of a kernel on the virtual cores, in strict mode. Return how often a wave executed each byte
     offset of the code.
     """
@@ -182,7 +197,7 @@ def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
         1 if x * y >= MAX_GROUPS else min(z, MAX_GROUPS),
     )
     counters = workbench.run(
-        Translator(counting=True),
+        Translator(counting=True, target=of),
         program,
         binary.name,
         list(arguments),
@@ -193,7 +208,7 @@ def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
     return {pc - entry: times / counters.waves for pc, times in counters.by_pc.items()}
 
 
-def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
+def count(elf: bytes, step: Step, runs: dict[int, float], of: str = TARGET) -> Counted:
     """Count one kernel of a code object; `runs` says how often a wave executes each byte offset."""
     binary = step.binary
     found = elf_read.read(elf, binary.name)
@@ -201,10 +216,10 @@ def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
     data = found.sections[".text"].data[symbol.offset : symbol.offset + symbol.size_bytes]
     told = (found.metadata or {})["amdhsa.kernels"][0]
     vgprs, sgprs = told.get(".vgpr_count", binary.vgprs), told.get(".sgpr_count", binary.sgprs)
-    occupancy = limits(TARGET).occupancy(vgprs, binary.lds_bytes, binary.group_size, binary.wave_size)
-    code = listing(binary.name, TARGET, data, binary.group_size, binary.wave_size)
+    occupancy = limits(of).occupancy(vgprs, binary.lds_bytes, binary.group_size, binary.wave_size)
+    code = listing(binary.name, of, data, binary.group_size, binary.wave_size)
     pieces = [
-        one.timed(TARGET, binary.wave_size, occupancy)
+        one.timed(of, binary.wave_size, occupancy)
         for one in traces(code, [runs.get(start, 0.0) for start in code.starts])
     ]
     hot = max((one for one in pieces if one.loops), key=lambda one: one.cycles, default=None)
@@ -214,11 +229,11 @@ def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
     instrs = [instr for one in inside for instr in one.instrs]
     matrix = sum(one.estimate.busy.get("wmma", 0) * one.runs for one in inside) / times
     return Counted(
-        vgprs, sgprs, occupancy, len(instrs), _of_kind(instrs, "lds"), _of_kind(instrs, "wait"),
+        vgprs, sgprs, occupancy, len(instrs), _of_kind(instrs, "lds", of), _of_kind(instrs, "wait", of),
         loop_cycles, sum(one.cycles for one in pieces), matrix / loop_cycles,
     )  # fmt: skip
 
 
-def _of_kind(instrs: Sequence[Instr], kind: str) -> int:
-    table = effects(TARGET)
+def _of_kind(instrs: Sequence[Instr], kind: str, of: str) -> int:
+    table = effects(of)
     return sum(table.of(instr).kind == kind for instr in instrs if not isinstance(instr, Pair))

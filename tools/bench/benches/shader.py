@@ -1,5 +1,5 @@
 """The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, compared with tinygrad's emulator
-on the same code and data.
+on the same code and data; and the same kernels for gfx1201, compared with those for gfx1100.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.timing import median
 
 Arrays = list[NDArray[Any]]
+TARGET, OTHER_TARGET = "gfx1100", "gfx1201"
 RUNS = 7
 PEER_RUNS = 3
 # wave-instructions of one run of tinygrad, 1 to 3 s; of a larger grid it runs that many groups
@@ -46,6 +47,7 @@ FLAGS = (
     "-w",
 )
 ALU_GOAL, MEMORY_GOAL = Goal("ours", 1000), Goal("ours", 300)
+SAME_GOAL = Goal("ratio", 0.8)
 NOTE = (
     "wall time, warm; peer: its emulator, which checks no rule of strict mode; of a large grid it was given "
     "a part of the groups, and its time scaled"
@@ -54,6 +56,7 @@ FIRST_NOTE = "one group, nothing translated before: decoding, translation, host 
 SOURCE = r"""
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 typedef unsigned u32;
+typedef half half8 __attribute__((ext_vector_type(8)));
 typedef half half16 __attribute__((ext_vector_type(16)));
 typedef float float8 __attribute__((ext_vector_type(8)));
 #define X __builtin_amdgcn_workitem_id_x()
@@ -88,13 +91,24 @@ KERNEL(16, 16, tiled, float) {
   out[row * n + column] = sum;
 }
 
+#ifdef __gfx1201__ /* half of the lanes hold half of K, and of the rows */
+#define PART half8
+#define FROM (k + X / 16 * 8)
+#define ROW (X / 16 * 8 + i)
+#define PRODUCT __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12
+#else
+#define PART half16
+#define FROM k
+#define ROW (2 * i + X / 16)
+#define PRODUCT __builtin_amdgcn_wmma_f32_16x16x16_f16_w32
+#endif
 KERNEL(32, 1, wmma, half) { /* b is transposed */
   u32 line = X % 16;
   float8 sum = 0;
   for (u32 k = 0; k < n; k += 16)
-    sum = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(*(__global half16 *)(a + (GY * 16 + line) * n + k),
-                                                     *(__global half16 *)(b + (GX * 16 + line) * n + k), sum);
-  for (u32 i = 0; i < 8; i++) out[(GY * 16 + 2 * i + X / 16) * n + GX * 16 + line] = sum[i];
+    sum = PRODUCT(*(__global PART *)(a + (GY * 16 + line) * n + FROM),
+                  *(__global PART *)(b + (GX * 16 + line) * n + FROM), sum);
+  for (u32 i = 0; i < 8; i++) out[(GY * 16 + ROW) * n + GX * 16 + line] = sum[i];
 }
 
 KERNEL(256, 1, reduce, float) { /* a sum of each 4096 */
@@ -199,8 +213,8 @@ CASES = (
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run every kernel with both. Outputs are compared before times."""
-    program = load(compiled())
+    """Run every kernel with both, and on both generations. Outputs are compared before times."""
+    program, other = (load(compiled(target=one)) for one in (TARGET, OTHER_TARGET))
     checkout = _checkout(bench)
     for case in CASES:
         bench.say(case.name)
@@ -223,11 +237,23 @@ def measure(bench: Bench) -> Iterator[Figure]:
             "more",
             note=NOTE,
         )
+        yield _other_figure(case, other, arguments, lanes / strict)
         if case.kernel == "mix":
             for text, is_strict in (("", True), (", not strict", False)):
                 time_s, count = _first_seconds(case, program, arguments, strict=is_strict)
                 title = f"first run of {count} instructions{text}"
                 yield Figure(title, "ms", time_s * 1e3, first and first * 1e3, note=FIRST_NOTE)
+
+
+def _other_figure(case: Case, program: CodeObject, arguments: Arrays, beside: float) -> Figure:
+    """Return the rate of a kernel for gfx1201 beside that of the one for gfx1100."""
+    arguments[0][:] = 0
+    work = _work(case, program, arguments, OTHER_TARGET)
+    seconds = _seconds(case, program, arguments, strict=True, target=OTHER_TARGET)
+    return Figure(
+        f"{case.name}, lane-instructions, {OTHER_TARGET}", "M/s", work.lanes / 1e6 / seconds, beside, SAME_GOAL, "more", TARGET,
+        "wall time, warm, in strict mode",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -238,7 +264,7 @@ class Work:
     lanes: int
 
 
-def compiled(text: str = SOURCE, target: str = "gfx1100") -> bytes:
+def compiled(text: str = SOURCE, target: str = TARGET) -> bytes:
     """Return the code object of OpenCL source. Raises `RingupError` without a clang that has `target`."""
     clang = shutil.which("clang-19") or shutil.which("clang")
     if clang is None:
@@ -273,9 +299,9 @@ def _run(
     )
 
 
-def _work(case: Case, program: CodeObject, arguments: Arrays) -> Work:
+def _work(case: Case, program: CodeObject, arguments: Arrays, target: str = TARGET) -> Work:
     """Run once with counting, and check the output."""
-    counters = _run(Translator(counting=True), case, program, arguments, strict=True).counters
+    counters = _run(Translator(counting=True, target=target), case, program, arguments, strict=True).counters
     if case.wanted is not None:
         wrong = np.abs(arguments[0] - case.wanted(arguments[1:])).max()
         if wrong > case.tolerance:
@@ -283,8 +309,8 @@ def _work(case: Case, program: CodeObject, arguments: Arrays) -> Work:
     return Work(counters.instructions, counters.lanes)
 
 
-def _seconds(case: Case, program: CodeObject, arguments: Arrays, *, strict: bool) -> float:
-    engine = Translator()
+def _seconds(case: Case, program: CodeObject, arguments: Arrays, *, strict: bool, target: str = TARGET) -> float:
+    engine = Translator(target=target)
     _run(engine, case, program, arguments, strict=strict)  # translates
     return median([_timed(engine, case, program, arguments, strict=strict) for _ in range(RUNS)])
 

@@ -26,6 +26,15 @@ def test_a_scalar_result_of_an_undefined_source_may_not_be_compared(rdna4, text)
     assert found.kind == "uninitialised"
 
 
+@pytest.mark.parametrize("text", ["s_add_f32 s4, 1.0, 1.0", "s_min_num_f32 s4, 1.0, 2.0", "s_sub_nc_u64 s[4:5], 1, 2"])
+def test_a_scalar_sum_of_rdna4_keeps_scc(rdna4, out, text):
+    rdna4.run(f"s_cmp_eq_u32 0, 0\n {text}\n s_cselect_b32 s6, 7, 5\n v_mov_b32_e32 v4, s6\n{STORE}", **ARGS)
+    assert out[0] == 7
+    # It defines no SCC either.
+    found = rdna4.broken(f"{text}\n s_cbranch_scc1 .L\n .L: s_endpgm", **ARGS)
+    assert found.kind == "uninitialised"
+
+
 def test_scc_of_an_undefined_float_may_not_decide_a_branch(rdna4):
     found = rdna4.broken("s_cmp_lt_f32 s5, 1.0\n s_cbranch_scc1 .L\n .L: s_endpgm", **ARGS)
     assert found.kind == "uninitialised"
