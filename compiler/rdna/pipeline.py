@@ -13,6 +13,7 @@ from ringup.compiler.rdna.passes.delay import insert_delays
 from ringup.compiler.rdna.passes.dual import pair
 from ringup.compiler.rdna.passes.hazards import avoid_hazards
 from ringup.compiler.rdna.passes.join_accesses import join_accesses
+from ringup.compiler.rdna.passes.packed import pack
 from ringup.compiler.rdna.passes.schedule import schedule
 from ringup.compiler.rdna.passes.wait_states import insert_wait_states
 from ringup.compiler.rdna.passes.waits import insert_waits
@@ -55,6 +56,8 @@ def finish(
     allocation = allocate(program, max_vgprs, max_sgprs)
     show("allocate")
     if generation(code.target) == "gfx9":
+        pack(program)
+        show("packed")
         insert_waits(program)
         show("waits")
         insert_wait_states(program)

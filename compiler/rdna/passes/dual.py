@@ -16,8 +16,8 @@ from typing import Final
 from ringup.autogen.isa import target
 from ringup.compiler.isa.amd.encoding.constants import inline_code
 from ringup.compiler.rdna.instructions.code import Instr, Operand, Physical, Special
-from ringup.compiler.rdna.instructions.effects import EXEC_LO
 from ringup.compiler.rdna.instructions.steps import Pair, Program, Step
+from ringup.compiler.rdna.passes.pairs import PairFinder
 
 # Instructions after the first of a pair among which the second is searched.
 WINDOW: Final = 20
@@ -112,11 +112,10 @@ def pair(program: Program) -> int:
     return finder.pairs
 
 
-class _Finder:
+class _Finder(PairFinder[_Half]):
     def __init__(self, program: Program) -> None:
-        self.program = program
+        super().__init__(WINDOW)
         self.sides = _sides(program.code.target)
-        self.pairs = 0
 
     def half(self, step: Step) -> _Half | None:
         """Return an instruction as half of a pair, None if it cannot be one."""
@@ -140,59 +139,9 @@ class _Finder:
             return _Half(name, operands, swapped if may_exchange else None)
         return _Half(swapped, [operands[0], operands[2], operands[1]]) if may_exchange and swapped is not None else None
 
-    def block(self, steps: list[Step]) -> list[Step]:
-        """Return a block's steps with pairs joined."""
-        halves = [self.half(step) for step in steps]
-        if sum(half is not None for half in halves) < 2:
-            return steps
-        stops = [step.effects.ordered or EXEC_LO in step.writes for step in steps]
-        reads, writes = [_bits(step.reads) for step in steps], [_bits(step.writes) for step in steps]
-        made: list[Step] = []
-        gone = bytearray(len(steps))
-        loads = _Loads()
-        for i, step in enumerate(steps):
-            if gone[i]:
-                continue
-            loads.passed(step, reads[i], writes[i])
-            on_its_way = loads.out
-            first = halves[i]
-            found = -1
-            if first is not None:
-                # Units that the steps between read and write.
-                read, written = 0, 0
-                for j in range(i + 1, min(i + 1 + WINDOW, len(steps))):
-                    if gone[j]:
-                        continue
-                    second = halves[j]
-                    if (
-                        second is not None
-                        and not reads[j] & (writes[i] | written)
-                        and not writes[j] & (writes[i] | written | read)
-                        and (not (read | written) or not reads[j] & on_its_way)
-                    ):
-                        joined = self._join(first, second, bool(writes[j] & reads[i]))
-                        if joined is not None:
-                            found = j
-                            break
-                    if stops[j]:
-                        break
-                    read |= reads[j]
-                    written |= writes[j]
-            if found < 0:
-                made.append(step)
-                continue
-            gone[found] = 1
-            other = steps[found]
-            x, y = joined  # type: ignore[misc]
-            instr = Pair(_dual(x), _dual(y))
-            made.append(Step(instr, step.effects, step.reads + other.reads, step.writes + other.writes))
-            loads.passed(other, reads[found], writes[found])
-            self.pairs += 1
-        return made
-
-    def _join(self, first: _Half, second: _Half, overwrites: bool) -> tuple[_Half, _Half] | None:
-        """Return the halves in order X, Y if the rules allow the pair. `overwrites`: the second writes what the first
-        reads, so it must be Y.
+    def join(self, first: _Half, second: _Half, overwrites: bool) -> Instr | None:
+        """Return the pair if the rules allow it. `overwrites`: the second writes what the first reads, so it must be
+        Y.
         """
         if (first.result ^ second.result) & 1 == 0:
             return None
@@ -201,9 +150,9 @@ class _Finder:
             if not self._ports(a, b) or not _scalars_fit(a, b):
                 continue
             if sides[a.name][0] and sides[b.name][1]:
-                return a, b
+                return Pair(_dual(a), _dual(b))
             if not overwrites and sides[b.name][0] and sides[a.name][1]:
-                return b, a
+                return Pair(_dual(b), _dual(a))
         return None
 
     @staticmethod
@@ -226,34 +175,6 @@ def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
             yield a, b
 
 
-class _Loads:
-    """The destination registers of loads that no instruction has waited for yet (`out`), by counter and in the order of
-    issue. An instruction that reads one waits for all loads before it.
-    """
-
-    def __init__(self) -> None:
-        self.out = 0
-        self._by_counter: dict[str, list[int]] = {}
-
-    def passed(self, step: Step, reads: int, writes: int) -> None:
-        """Update the state by one instruction."""
-        touched = (reads | writes) & self.out
-        counters = step.effects.counters
-        if touched:
-            for masks in self._by_counter.values():
-                for k in range(len(masks) - 1, -1, -1):
-                    if masks[k] & touched:
-                        del masks[: k + 1]
-                        break
-        if counters and step.effects.access in ("read", "atomic"):
-            self._by_counter.setdefault(counters[0], []).append(writes)
-        if touched or counters:
-            self.out = 0
-            for masks in self._by_counter.values():
-                for mask in masks:
-                    self.out |= mask
-
-
 def _is_vector(operand: Operand) -> bool:
     return isinstance(operand, Physical) and operand.bank == "v"
 
@@ -266,10 +187,3 @@ def _scalars_fit(a: _Half, b: _Half) -> bool:
 
 def _dual(half: _Half) -> Instr:
     return Instr(half.name.replace("v_", "v_dual_", 1), *half.operands)
-
-
-def _bits(units: tuple[int, ...]) -> int:
-    found = 0
-    for unit in units:
-        found |= 1 << unit
-    return found
