@@ -96,8 +96,8 @@ def tinygrad_by_itself(guest: Guest, python: Path, folder: Path) -> list[str]:
     return [] if worst < 1e-4 else [f"a product of matrices is off by {worst}"]
 
 
-def build_rocr(folder: Path) -> None:
-    """Compile the program for ROCm's runtime, and its kernel."""
+def build_rocr(folder: Path, target: str) -> None:
+    """Compile the program for ROCm's runtime, and its kernel for a target."""
     root = boot_files.set_up("root.sh", cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     source = boot_files.HERE / "rocr_vector"
@@ -108,7 +108,7 @@ def build_rocr(folder: Path) -> None:
         "-cl-std=CL2.0",
         "-target",
         "amdgcn-amd-amdhsa",
-        "-mcpu=gfx1100",
+        f"-mcpu={target}",
         "-nogpulib",
         "-O2",
     ]
@@ -127,11 +127,11 @@ def build_rocr(folder: Path) -> None:
     subprocess.run(gcc, check=True)
 
 
-def rocr(guest: Guest, folder: Path, compute_units: int) -> list[str]:
+def rocr(guest: Guest, folder: Path, target: str, compute_units: int) -> list[str]:
     """Let ROCm's runtime describe the card, then run a kernel with and without interrupts."""
     wrong = []
     said = guest.trixie("rocminfo", ONE_S)
-    for pattern in (r"gfx1100", rf"Compute Unit: +{compute_units}\b", r"Wavefront Size: +32\b"):
+    for pattern in (target, rf"Compute Unit: +{compute_units}\b", r"Wavefront Size: +32\b"):
         if said.status or not re.search(pattern, said.output):
             wrong.append(f"rocminfo, status {said.status}, does not say {pattern}:\n{said.output[-1500:]}")
     guest.check(f"mkdir -p /run/guest/rocr && cp {folder}/rocr_vector* /run/guest/rocr/")

@@ -27,6 +27,11 @@ RUNGS = {
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the mark of tests that only some chips take."""
+    config.addinivalue_line("markers", "climbers(*rows): the chips that climb this rung, by default all")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how far the ladder was climbed, from the tests whose name has a rung's number."""
     ran: dict[int, list[str]] = {}
