@@ -38,10 +38,23 @@ class Bench:
         return list(zip(self.computed(nodes, sizes), wanted, strict=True))
 
 
-@pytest.fixture(scope="session", params=["navi31", pytest.param("navi48", marks=pytest.mark.fuzz)])
-def bench(request):
+def pytest_generate_tests(metafunc):
+    """Under `--fuzz` tests run on navi48 too."""
+    if "small" not in metafunc.fixturenames:
+        found = ["navi31", pytest.param("navi48", marks=pytest.mark.fuzz)]
+        metafunc.parametrize("chip_of_card", found, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def chip_of_card(request):
+    """The virtual card that computes the tensors."""
+    return getattr(request, "param", "navi31")
+
+
+@pytest.fixture(scope="session")
+def bench(chip_of_card):
     """One card for all tests. Each kernel is compiled and translated to host code only once."""
-    with ringup.open(f"virtual:{request.param}") as card:
+    with ringup.open(f"virtual:{chip_of_card}") as card:
         yield Bench(Device(card))
 
 
@@ -53,7 +66,7 @@ def small():
 
 
 @pytest.fixture(autouse=True)
-def evaluator(request):
+def evaluator(request, chip_of_card):
     """The card that the test uses computes the tensors."""
     made = request.getfixturevalue("small" if "small" in request.fixturenames else "bench").device
     with device(made):
