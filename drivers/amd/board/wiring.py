@@ -109,7 +109,7 @@ def wire(device: Device, store: Store, *, force: bool = False) -> Blocks:
         psp = Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base, door=door)
         smu = make_smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base)
     return Blocks(
-        device, registers, ips, window, layout, firmware, nbio, hdp, gmc, psp, smu, cores, _engines(ips), doorbells,
+        device, registers, ips, window, layout, firmware, nbio, hdp, gmc, psp, smu, cores, make_engines(ips), doorbells,
         stray,
     )  # fmt: skip
 
@@ -132,8 +132,8 @@ def make_hdp(ips: Ips) -> Hdp:
 def make_gmc(ips: Ips, hdp: Hdp, vram_bytes: int, scratch_pa: int, default_bus_addr: int) -> Gmc:
     """Make the memory controller; see `Gmc`."""
     return Gmc(
-        [ips.block("mmhub", aid) for aid in ips.aids],
-        [ips.block("gc", xcc) for xcc in ips.xccs],
+        ips.mmhubs,
+        ips.cores,
         hdp.flush,
         vram_bytes=vram_bytes,
         scratch_pa=scratch_pa,
@@ -145,23 +145,21 @@ def _cores(ips: Ips, firmware: FirmwareSet, nbio: Nbio, doorbells: Assignment) -
     """Make the graphics core, or each of its dies."""
     shape = ips.shape
     design = Design(shape.shader_engines, shape.arrays_per_engine, shape.cus_per_array)
-    blocks = [ips.block("gc", xcc) for xcc in ips.xccs]
-    has_starts = core_row(blocks[0].version).micro_engine.starts is not None
+    has_starts = core_row(ips.cores[0].version).micro_engine.starts is not None
     pfp, me, mec = (program_start(firmware.image(kind)) if has_starts else 0 for kind in STARTS)
     return tuple(
         Gfx(
             block, ips.block("smuio"), design, mec, VMIDS, front_starts=(pfp, me),
             first_silicon=lambda: not nbio.revision, doorbells=doorbells, xcc=xcc,
         )
-        for xcc, block in enumerate(blocks)
+        for xcc, block in enumerate(ips.cores)
     )  # fmt: skip
 
 
-def _engines(ips: Ips) -> tuple[SdmaEngine, ...]:
+def make_engines(ips: Ips) -> tuple[SdmaEngine, ...]:
     """Make the copy engines, which lie among the graphics core's registers or are blocks of their own."""
-    gc = ips.block("gc", ips.xccs[0])
     return tuple(
-        SdmaEngine(gc, version, index, ips.block("sdma0", ips.sdma_instances[index]) if ips.spread else None)
+        SdmaEngine(ips.cores[0], version, index, ips.block("sdma0", ips.sdma_instances[index]) if ips.spread else None)
         for index, version in enumerate(ips.sdma_versions)
     )
 

@@ -217,6 +217,16 @@ class Ips:
         """
         return self._there("gc", "dies of the graphics core (XCCs)") if self.spread else (0,)
 
+    @property
+    def cores(self) -> tuple[Block, ...]:
+        """The registers of the graphics core, or of each of its dies that is there, by logical number."""
+        return tuple(self.block("gc", xcc) for xcc in self.xccs)
+
+    @property
+    def mmhubs(self) -> tuple[Block, ...]:
+        """The registers of the memory hub of each I/O die that is there."""
+        return tuple(self.block("mmhub", aid) for aid in self.aids)
+
     @cached_property
     def sdma_instances(self) -> tuple[int, ...]:
         """The copy engines that are there: by logical number, the physical one."""

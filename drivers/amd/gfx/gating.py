@@ -60,7 +60,12 @@ _GFX12 = GatingRow(
 )
 _ROWS: dict[Version, GatingRow] = {
     # gfx_v9_4_3_xcc_update_gfx_clock_gating; cg_flags of soc15.c
-    (9, 4, 3): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS, _MEMORIES), threshold=0x2710, polls=0x3345, tells_idle=False),
+    (9, 4, 3): GatingRow(
+        (*_COARSE, *_MEDIUM, _MEMORIES, "gfxip_mgls_override", "gfxip_rep_fgcg_override"),
+        threshold=0x2710,
+        polls=0x3345,
+        tells_idle=False,
+    ),
     (11, 0, 0): GatingRow(_ALL, (Gate(MM_ATC_L2_MISC_CG, set=("enable", "mem_ls_enable")),)),
     (11, 0, 2): GatingRow((*_COARSE, _REPEATERS)),
     (11, 0, 3): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS)),

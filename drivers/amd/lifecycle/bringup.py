@@ -28,6 +28,7 @@ from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.partition import join, share_evenly
 from ringup.drivers.amd.gfx.reset import reset_command_processor
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, Ladder
+from ringup.drivers.amd.memory.layout import TOP_SHARE
 from ringup.drivers.amd.memory.spaces import Spaces
 from ringup.drivers.amd.psp.runtime import power_table_is_signed
 from ringup.drivers.amd.smu.control import Control
@@ -182,7 +183,9 @@ class Bringup:
                 blocks.psp.boot(firmware.boot)
         with self._stages.stage("loading firmware", 60 * SECOND_US):
             blocks.psp.load(firmware, blocks.layout.tmr)
-        self._tmr_bytes = max(blocks.psp.tmr_bytes, *(blocks.layout.end - start for start in blocks.psp.reserved), 0)
+        layout, psp = blocks.layout, blocks.psp
+        kept = min(psp.row.boot_tmr_bytes, layout.vram_bytes // TOP_SHARE)
+        self._tmr_bytes = max(psp.tmr_bytes, kept, *(layout.end - start for start in psp.reserved))
 
     _tmr_bytes = 0
 

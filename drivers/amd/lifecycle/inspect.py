@@ -112,7 +112,7 @@ class Bare:
 
     def mark(self) -> Mark | None:
         """Return the mark of ringup. Only where a secure OS runs: the graphics core may be off without one."""
-        return mark.read(self.ips.block("gc"))
+        return mark.read(self.ips.cores[0])
 
     @property
     def published(self) -> smu_published.Published | None:

@@ -87,7 +87,7 @@ def _hub(bare: Bare) -> Hub:
     off.
     """
     if bare.core_awake:
-        gc = bare.ips.block("gc")
+        gc = bare.ips.cores[0]
         return Hub(GFXHUB, gc, gfxhub_words(gc.version))
     mmhub = bare.ips.block("mmhub")
     return Hub(MMHUB, mmhub, mmhub_words(mmhub.version))

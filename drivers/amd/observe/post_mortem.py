@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ringup.autogen.amd import gc_hqd
+from ringup.drivers.amd.board.wiring import make_engines
 from ringup.drivers.amd.gfx import waves as gfx_waves
 from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.hqd import selected
-from ringup.drivers.amd.gfx.sdma import SdmaEngine
 from ringup.drivers.amd.gfx.shape import Design, read_shape
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.gmc.hub import Hub
@@ -138,8 +138,9 @@ class _Parts:
             self._left.metrics = {name: value for name, value in asdict(seen.metrics).items() if value is not None}
 
     def hub(self) -> None:
-        mmhub = self._bare.ips.block("mmhub")
-        self._fault(Hub(MMHUB, mmhub, mmhub_words(mmhub.version)))
+        mmhubs = self._bare.ips.mmhubs
+        for aid, mmhub in enumerate(mmhubs):
+            self._fault(Hub(MMHUB, mmhub, mmhub_words(mmhub.version), aid if len(mmhubs) > 1 else None))
 
     def _fault(self, hub: Hub) -> None:
         fault = hub.kept_fault()
@@ -151,22 +152,30 @@ class _Parts:
         if not bare.core_awake:
             self._left.unknown.append("graphics core: it may be switched off, and reading it would hang the host")
             return
-        ips, gc = bare.ips, bare.ips.block("gc")
-        self._fault(Hub(GFXHUB, gc, gfxhub_words(gc.version)))
-        shape = ips.shape
+        ips, shown = bare.ips, self._left.registers
+        shape, many = ips.shape, len(ips.cores) > 1
         design = Design(shape.shader_engines, shape.arrays_per_engine, shape.cus_per_array)
-        gfx = Gfx(gc, ips.block("smuio"), design, mec_start=0)  # only looked at
-        shown = self._left.registers
-        shown["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}
-        for index, version in enumerate(ips.sdma_versions):
-            engine = SdmaEngine(gc, version, index)
-            shown[f"SDMA{index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
+        # only looked at
+        cores = [Gfx(gc, ips.block("smuio"), design, mec_start=0, xcc=xcc) for xcc, gc in enumerate(ips.cores)]
+        for gfx in cores:
+            self._fault(Hub(GFXHUB, gfx.block, gfxhub_words(gfx.block.version), gfx.xcc if many else None))
+            words = {name: repr(word) for name, word in gfx.status().items() if int(word)}
+            shown[f"graphics core of XCC {gfx.xcc}" if many else "graphics core"] = words
+        for engine in make_engines(ips):
+            shown[f"SDMA{engine.index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
         if not bare.own:
             self._left.unknown.append("queues and waves: they lie behind selectors that belong to the card's holder")
             return
+        for gfx in cores:
+            self._work(gfx, design, f"XCC {gfx.xcc} " if many else "", gfx.xcc if many else None)
+
+    def _work(self, gfx: Gfx, design: Design, die: str, xcc: int | None) -> None:
+        """Add the queues and waves of a core."""
+        gc = gfx.block
         for place in gfx.active_queues():
             with selected(gc, place):
                 rptr = int(gc.read(gc_hqd.CP_HQD_PQ_RPTR))
                 wptr = gc.read_pair(gc_hqd.CP_HQD_PQ_WPTR_LO, gc_hqd.CP_HQD_PQ_WPTR_HI)
-            self._left.queues.append(f"compute {place}: rptr {rptr:#x}, wptr {wptr:#x} (dwords)")
-        self._left.waves = [str(wave) for wave in gfx_waves.waves(gc, read_shape(gc, design), WAVES)]
+            self._left.queues.append(f"{die}compute {place}: rptr {rptr:#x}, wptr {wptr:#x} (dwords)")
+        room = WAVES - len(self._left.waves)
+        self._left.waves += map(str, gfx_waves.waves(gc, read_shape(gc, design), room, xcc)) if room else ()

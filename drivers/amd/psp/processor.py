@@ -81,7 +81,7 @@ class PspRow:
     before the first part. `aux_below`: the power controller's firmware that is older than this needs the second set of
     the boot image; 0: there is none. `table_since`: the secure OS that takes a table of the power controller's file
     first; 0: none does. `runtime_facts`: whether this boot leaves facts in VRAM. `patience_us`: how long the boot
-    loader may be busy.
+    loader may be busy. `boot_tmr_bytes`: what a card whose own firmware has reserved the TMR keeps at the end of VRAM.
     """
 
     steps: tuple[tuple[int, int], ...] = STEPS
@@ -97,6 +97,7 @@ class PspRow:
     table_since: int = 0
     runtime_facts: bool = True
     patience_us: int = LOADER_TIMEOUT_US
+    boot_tmr_bytes: int = 0
 
 
 V14 = PspRow((*STEPS, KEY_MANAGER), exact_ready=False, smu_first=False, sets_up_tmr=False)
@@ -113,6 +114,8 @@ ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pm
         table_since=0x36_003C,
         runtime_facts=False,
         patience_us=DIES_TIMEOUT_US,
+        # amdgpu_ttm.c, amdgpu_ttm_reserve_tmr, of a card whose VBIOS is not read
+        boot_tmr_bytes=280 << 20,
     ),
     (13, 0, 7): PspRow(instead=SPL_IS_KEYS),
     (13, 0, 10): PspRow(instead=SPL_IS_KEYS, smu_first=False),

@@ -57,7 +57,7 @@ class Sensors:
 
     def __init__(self, device: Device, ips: Ips) -> None:
         self._device = device
-        self._gc, self._nbio = ips.block("gc", ips.xccs[0]), ips.block("nbio")
+        self._gc, self._nbio = ips.cores[0], ips.block("nbio")
         self._thm = ips.block("thm") if row(ips.version("mp1")).watches_die else None
 
     @property

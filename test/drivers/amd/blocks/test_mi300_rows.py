@@ -11,23 +11,27 @@ from types import SimpleNamespace
 import pytest
 
 from ringup.autogen.amd import discovery as facts
-from ringup.autogen.amd import gc, gc_cp, gc_hqd, mmhub_v1, psp, smu_v13_0_6, ucode
+from ringup.autogen.amd import gc, gc_cp, gc_hqd, gc_rlc, mmhub_v1, psp, smu_v13_0_6, ucode
 from ringup.autogen.amd import nbio as nbio_words
 from ringup.autogen.amd import nbio_doorbell as doorbell
 from ringup.autogen.amd.gc_vm_v9 import VM_INVALIDATE_ENG17_ACK, VM_INVALIDATE_ENG17_SEM
 from ringup.autogen.amd.mqd import v9_mqd
 from ringup.autogen.structs import memory
 from ringup.drivers.amd.board import known
-from ringup.drivers.amd.board.wiring import make_nbio
+from ringup.drivers.amd.board.wiring import make_engines, make_nbio
 from ringup.drivers.amd.bus import ih_decode
 from ringup.drivers.amd.bus.discovery import Ips
 from ringup.drivers.amd.bus.doorbells import LAYOUT1
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.gfx.core import Gfx, start_all
+from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.hqd import Place, SpreadHqd
 from ringup.drivers.amd.gfx.mqd import QueueSpec, compute_mqd
 from ringup.drivers.amd.gfx.partition import join, share_evenly
+from ringup.drivers.amd.gfx.reset import soft_reset
+from ringup.drivers.amd.gfx.sdma import SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.gfx.shape import Design
+from ringup.drivers.amd.gfx.waves import waves
 from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.gmc.pte import FORMATS
 from ringup.drivers.amd.psp.firmware import psp_firmware
@@ -267,6 +271,49 @@ def test_dies_are_joined_by_the_security_processor_or_refused(rig):
     assert asked == [1, 1]
     join(cores, asked.append)
     assert asked == [1, 1]
+
+
+def test_every_die_is_gated_reset_and_stopped(rig):
+    """gfx_v9_4_3_xcc_update_gfx_clock_gating and gfx_v9_4_3_soft_reset; sdma_v4_4_2.c for the last engine."""
+    cores, engines = rig.cores(), make_engines(rig.ips)
+    start_all(cores)
+    overrides = [core.block.address(gc_rlc.RLC_CGTT_MGCG_OVERRIDE) for core in cores]
+    for core, at in zip(cores, overrides, strict=True):
+        rig.window.values[at] = 0xFFFF
+        rig.window.answers[core.block.address(gc_hqd.CP_HQD_ACTIVE)] = 0
+        rig.window.answers[core.block.address(gc_rlc.RLC_SAFE_MODE)] = 0
+        rig.window.answers[core.block.address(gc_rlc.RLC_GPU_CLOCK_COUNT_LSB)] = 0x1234
+    set_gating(cores, rig.ips.mmhubs[0], engines, True)
+    assert [rig.window.values[at] for at in overrides] == [0xFC81] * 8
+    last = cores[7].block
+    assert rig.value(last, gc_rlc.RLC_CGCG_CGLS_CTRL) >> 8 & 0xFFFF == 0x2710
+    assert rig.value(last, gc_hqd.CP_RB_WPTR_POLL_CNTL) == 0x3345_0100
+    set_gating(cores, rig.ips.mmhubs[0], engines, False)
+    assert [rig.window.values[at] for at in overrides] == [0xFFFF] * 8
+    start = len(rig.window.written)
+    soft_reset(cores[7])
+    reset = [value for at, value in rig.window.written[start:] if at == last.address(gc.GRBM_SOFT_RESET)]
+    assert [bool(value & 1 << 16) for value in reset] == [True, False]
+    assert cores[0].gpu_clock() == 0x1234
+    assert waves(last, cores[7].shape, 5, 7) == []
+    assert cores[7].status()["CP_MEC_CNTL"] == 0
+    cores[7].stop()
+    assert cores[7].halted
+    engine = engines[15]
+    for queue in range(8):
+        at = engine.block.address(engine.words.context, engine.queue_at(queue))
+        rig.window.answers[at] = int(engine.block.make(engine.words.context, idle=1))
+    engine.start()
+    assert not engine.halted
+    queue = SdmaQueue(engine, 1, SdmaQueueSpec(0x1000, 1024, 0x2000, 0x2040, 8, 0x33C))
+    queue.map()
+    assert queue.position().mapped
+    assert queue.unmap()
+    # its firmware stays on, as the security processor has started it; no queue does
+    queue.map()
+    engine.stop()
+    assert not engine.halted
+    assert not queue.position().mapped
 
 
 @pytest.fixture
