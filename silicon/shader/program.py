@@ -19,10 +19,13 @@ SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
 SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
 PF_X, PF_W = 1, 2
 NT_AMDGPU_METADATA = 32
-# EF_AMDGPU_MACH of gfx11 and gfx12. Source: LLVM AMDGPUUsage, "AMDGPU EF_AMDGPU_MACH Values"
+# EF_AMDGPU_MACH of gfx9.4, gfx11 and gfx12. Source: LLVM AMDGPUUsage, "AMDGPU EF_AMDGPU_MACH Values"
 MACHINES = {
-    0x41: "gfx1100", 0x44: "gfx1103", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x4E: "gfx1201",
+    0x41: "gfx1100", 0x44: "gfx1103", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x4E: "gfx1201", 0x4C: "gfx942",
 }  # fmt: skip
+# Those with one file for VGPRs and accumulation registers.
+UNIFIED = frozenset(("gfx942",))
+PRELOADED_ENTRY_BYTES = 256
 ABS64 = 3
 # GOTPCREL kinds, and the kinds that replace them once the table has an address.
 THROUGH_TABLE = {7: 4, 8: 10, 9: 11}
@@ -74,6 +77,11 @@ class Kernel:
     rsrc3: int
     properties: int
     arguments: tuple[Argument, ...]
+    # Its registers are in the unified file of CDNA.
+    is_unified: bool = False
+    # KERNARG_PRELOAD: how many dwords of the arguments user registers get, and from which one.
+    preload_count: int = 0
+    preload_first: int = 0
 
     @property
     def wave_size(self) -> int:
@@ -82,8 +90,29 @@ class Kernel:
 
     @property
     def vgpr_count(self) -> int:
-        """The VGPRs that RSRC1 requests: in eights for wave32, in fours for wave64."""
+        """The VGPRs that RSRC1 requests, in eights for wave32, in fours for wave64; on CDNA those below the
+        accumulation registers, whose first one RSRC3 has in fours.
+        """
+        if self.is_unified:
+            return min(((self.rsrc3 & 0x3F) + 1) * 4, self._unified_count)
         return ((self.rsrc1 & 0x3F) + 1) * (8 if self.wave_size == 32 else 4)
+
+    @property
+    def _unified_count(self) -> int:
+        return ((self.rsrc1 & 0x3F) + 1) * 8
+
+    @property
+    def acc_count(self) -> int:
+        """The accumulation registers of CDNA: the rest of what RSRC1 requests, in eights."""
+        return self._unified_count - self.vgpr_count if self.is_unified else 0
+
+    @property
+    def start_bytes(self) -> int:
+        """How far beyond the entry a wave starts: what is before loads arguments that were not preloaded.
+
+        Source: LLVM AMDGPUUsage, "Preloaded Kernel Arguments".
+        """
+        return PRELOADED_ENTRY_BYTES if self.preload_count else 0
 
     @property
     def uses_dynamic_stack(self) -> bool:
@@ -177,7 +206,7 @@ def _load(elf: bytes) -> CodeObject:
     program = _with_offsets(CodeObject(target, segments, {}, tuple(_relocations(elf, sections, places))))
     image = program.image(0)
     kernels = {
-        name.removesuffix(".kd"): _kernel(image, name.removesuffix(".kd"), address, arguments)
+        name.removesuffix(".kd"): _kernel(image, name.removesuffix(".kd"), address, arguments, target)
         for name, address in symbols
         if name.endswith(".kd")
     }
@@ -256,10 +285,23 @@ def _relocations(elf: bytes, sections: list[tuple[Any, ...]], places: list[int])
             yield place + moved, info & 0xFFFF_FFFF, address, addend
 
 
-def _kernel(image: bytes, name: str, address: int, arguments: dict[str, tuple[Argument, ...]]) -> Kernel:
-    lds, scratch, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, _ = _DESCRIPTOR.unpack_from(image, address)
+def _kernel(image: bytes, name: str, address: int, arguments: dict[str, tuple[Argument, ...]], target: str) -> Kernel:
+    lds, scratch, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, address)
     return Kernel(
-        name, address, address + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, properties, arguments.get(name, ())
+        name,
+        address,
+        address + entry,
+        lds,
+        scratch,
+        kernarg,
+        rsrc1,
+        rsrc2,
+        rsrc3,
+        properties,
+        arguments.get(name, ()),
+        target in UNIFIED,
+        preload & 0x7F,
+        preload >> 7,
     )
 
 

@@ -110,7 +110,7 @@ def start(
     waves = -(-int(np.prod(group_size)) // kernel.wave_size) * int(np.prod(groups))
     if wave_bytes:
         arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8), name="scratch memory")
-    dispatch, events = _dispatch(kernel, groups, group_size, wave_bytes, lds_bytes), Deaf()
+    dispatch, events = _dispatch(kernel, groups, group_size, wave_bytes, lds_bytes, kernarg), Deaf()
     events.run = engine.start(dispatch, arena, events, strict=strict)
     return events.run
 
@@ -156,8 +156,10 @@ def run(
     return under_way
 
 
-def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int) -> Dispatch:
-    """Return the dispatch that the cores get, from the descriptor.
+def _dispatch(
+    kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int, kernarg: NDArray[np.uint8]
+) -> Dispatch:
+    """Return the dispatch that the cores get, from the descriptor and the arguments, of which it may preload some.
 
     Source: AMDGPUUsage, compute_pgm_rsrc1, compute_pgm_rsrc2.
     """
@@ -170,13 +172,15 @@ def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, l
         if kernel.wants(register)
         for word in range(words)
     ]
+    preloaded = kernarg[: kernarg.size // 4 * 4].view("<u4")
+    user += [int(one) for one in preloaded[kernel.preload_first :][: kernel.preload_count]]
     user += [0] * ((kernel.rsrc2 >> 1 & 31) - len(user))
     return Dispatch(
-        pc=CODE + kernel.entry_address, wave_size=kernel.wave_size, group_size=group_size, group_count=groups,
+        pc=CODE + kernel.entry_address + kernel.start_bytes, wave_size=kernel.wave_size, group_size=group_size, group_count=groups,
         vgpr_count=kernel.vgpr_count, user_sgprs=tuple(user),
         enable_group_id=(bool(kernel.rsrc2 >> 7 & 1), bool(kernel.rsrc2 >> 8 & 1), bool(kernel.rsrc2 >> 9 & 1)),
         enable_group_info=bool(kernel.rsrc2 >> 10 & 1), tidig_comp_cnt=kernel.rsrc2 >> 11 & 3, lds_size_bytes=lds_bytes,
         scratch_base=SCRATCH if wave_bytes else 0, scratch_wave_bytes=wave_bytes, float_mode=kernel.rsrc1 >> 12 & 0xFF,
         dx10_clamp=bool(kernel.rsrc1 >> 21 & 1), ieee_mode=bool(kernel.rsrc1 >> 23 & 1),
-        shared_aperture=SHARED_APERTURE, private_aperture=PRIVATE_APERTURE,
+        shared_aperture=SHARED_APERTURE, private_aperture=PRIVATE_APERTURE, acc_count=kernel.acc_count,
     )  # fmt: skip

@@ -14,7 +14,6 @@ import numpy as np
 from ringup.silicon.shader.common.state import (
     EXEC_HI,
     EXEC_LO,
-    FLAT_SCRATCH_HI,
     FLAT_SCRATCH_LO,
     GROUP_X,
     HW_ID1,
@@ -22,6 +21,7 @@ from ringup.silicon.shader.common.state import (
     LDS_BASE_HI,
     LDS_BASE_LO,
     MODE,
+    SGPR_COUNT,
     STATUS,
     TRAP_CTRL,
     TRAPSTS,
@@ -41,6 +41,8 @@ SIMDS = 4  # of a WGP
 WAVES_PER_SIMD = 16
 # By the size of a SIMD's register file. Both are in rows of 32 lanes; a wave64 takes two for each VGPR.
 VGPR_GRANULE = {1536: 24, 1024: 16}
+# On CDNA both files of a SIMD are one: 512 registers of 64 lanes, in eights.
+UNIFIED_VGPRS, UNIFIED_GRANULE = 512, 8
 LDS_BYTES_PER_WGP = 128 * 1024
 LDS_GRANULE_BYTES = 1024
 # TTMP registers with a group's numbers on RDNA4. Source: RDNA4 ISA reference, "CS SGPR Load".
@@ -117,9 +119,25 @@ class Start(NamedTuple):
     numbers_in_ttmp: bool
     # MODE has IEEE, DX10_CLAMP and the enables of exceptions.
     has_float_modes: bool
+    # The word that holds the low half of the wave's scratch base.
+    flat_scratch: int = FLAT_SCRATCH_LO
+    # The SGPR with the size of the group has the wave's number too.
+    numbers_waves: bool = True
+    # Waves of 64 lanes only.
+    is_wide: bool = False
+    # How much a compute unit (a work-group processor on RDNA) holds: waves of a SIMD, bytes of LDS, the granule of its
+    # allocation, groups of more than one wave.
+    waves_per_simd: int = WAVES_PER_SIMD
+    lds_bytes: int = LDS_BYTES_PER_WGP
+    lds_granule: int = LDS_GRANULE_BYTES
+    groups: int = GROUPS_PER_WGP
 
 
 RDNA3_START, RDNA4_START = Start(False, True), Start(True, False)
+# Source: LLVM AMDGPUBaseInfo.cpp, getMaxWavesPerEU, getLocalMemorySize, getMaxWorkGroupsPerCU; CDNA3 ISA reference.
+CDNA3_START = Start(
+    False, True, flat_scratch=102, numbers_waves=False, is_wide=True, waves_per_simd=8, lds_bytes=64 * 1024, lds_granule=512, groups=16,
+)  # fmt: skip
 
 
 def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
@@ -154,17 +172,22 @@ def does_not_fit(dispatch: Dispatch) -> str:
     )
 
 
-def occupancy(dispatch: Dispatch) -> int:
-    """Return how many groups fit on one WGP at the same time; 0 if not even one does."""
-    granule = VGPR_GRANULE[dispatch.simd_vgprs]
-    rows = -(-max(dispatch.vgpr_count, 1) * dispatch.wave_size // 32 // granule) * granule
-    slots = SIMDS * min(WAVES_PER_SIMD, dispatch.simd_vgprs // rows)
+def occupancy(dispatch: Dispatch, how: Start = RDNA3_START) -> int:
+    """Return how many groups fit on one WGP (compute unit on CDNA) at the same time; 0 if not even one does."""
+    if how.is_wide:
+        used = max(dispatch.vgpr_count + dispatch.acc_count, 1)
+        fitting = UNIFIED_VGPRS // (-(-used // UNIFIED_GRANULE) * UNIFIED_GRANULE)
+    else:
+        granule = VGPR_GRANULE[dispatch.simd_vgprs]
+        rows = -(-max(dispatch.vgpr_count, 1) * dispatch.wave_size // 32 // granule) * granule
+        fitting = dispatch.simd_vgprs // rows
+    slots = SIMDS * min(how.waves_per_simd, fitting)
     waves = waves_in_group(dispatch)
     limits = [slots // waves]
     if waves > 1:
-        limits.append(GROUPS_PER_WGP)
+        limits.append(how.groups)
     if dispatch.lds_size_bytes:
-        limits.append(LDS_BYTES_PER_WGP // (-(-dispatch.lds_size_bytes // LDS_GRANULE_BYTES) * LDS_GRANULE_BYTES))
+        limits.append(how.lds_bytes // (-(-dispatch.lds_size_bytes // how.lds_granule) * how.lds_granule))
     return min(limits)
 
 
@@ -177,7 +200,7 @@ def scalar_start(
         return values + [waves] * dispatch.enable_group_info
     values += [at for at, enabled in zip(ident, dispatch.enable_group_id, strict=True) if enabled]
     if dispatch.enable_group_info:
-        values.append((wave == 0) << 31 | wave << 20 | waves)
+        values.append((wave == 0) << 31 | (wave << 20) * how.numbers_waves | waves)
     return values
 
 
@@ -212,7 +235,7 @@ def start_wave(group: Group, wave: int, scratch_slot: int, how: Start = RDNA3_ST
     """Make wave number `wave` of a group as SPI does; `scratch_slot` selects its part of the scratch memory."""
     dispatch, ident = group.dispatch, group.ident
     shape, waves = group_shape(dispatch, ident), waves_in_group(dispatch, ident)
-    state = WaveState(dispatch.wave_size, dispatch.vgpr_count)
+    state = WaveState(dispatch.wave_size, dispatch.vgpr_count, dispatch.acc_count)
     words = state.words
     state.pc = dispatch.pc
     scalars = scalar_start(dispatch, ident, wave, waves, how)
@@ -241,7 +264,7 @@ def start_wave(group: Group, wave: int, scratch_slot: int, how: Start = RDNA3_ST
     )
     words[TRAPSTS] = 0
     scratch = dispatch.scratch_base + scratch_slot * dispatch.scratch_wave_bytes
-    words[FLAT_SCRATCH_LO], words[FLAT_SCRATCH_HI] = scratch & 0xFFFF_FFFF, scratch >> 32
+    words[how.flat_scratch], words[how.flat_scratch + 1] = scratch & 0xFFFF_FFFF, scratch >> 32
     words[HW_ID1], words[HW_ID2] = hardware_ids(dispatch, scratch_slot)
     words[GROUP_X : GROUP_X + 3] = ident
     words[WAVE_IN_GROUP] = wave
@@ -277,4 +300,5 @@ def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int
 def initialised(dispatch: Dispatch, how: Start = RDNA3_START) -> tuple[frozenset[int], int]:
     """Return which words of the scalar file SPI wrote, and how many VGPRs (from 0 up)."""
     count = len(scalar_start(dispatch, (0, 0, 0), 0, 1, how))
-    return frozenset(range(count)) | {EXEC_LO, EXEC_HI}, 1
+    scratch = range(how.flat_scratch, how.flat_scratch + 2) if how.flat_scratch < SGPR_COUNT else ()
+    return frozenset((*range(count), EXEC_LO, EXEC_HI, *scratch)), 1

@@ -31,6 +31,7 @@ LDS_BASE_LO, LDS_BASE_HI = 144, 145  # host address of the workgroup's LDS
 EXCP_USER, TRAP_CTRL, SCHED_MODE = 156, 157, 158  # hardware registers of RDNA4: HW_REG_EXCP_FLAG_USER, …
 # Split barriers that are complete and that the wave has not passed yet: bit 0 the group's, bit 1 the trap handler's.
 BARRIERS_COMPLETE = 159
+FIRST_ACC = 256  # row of the first accumulation register of CDNA
 RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave sizes
 
 
@@ -46,7 +47,7 @@ class Dispatch(NamedTuple):
     wave_size: int  # 32 or 64
     group_size: tuple[int, int, int]  # work-items in a group: COMPUTE_NUM_THREAD_X/Y/Z
     group_count: tuple[int, int, int]  # groups in the grid
-    vgpr_count: int  # allocated to a wave, from RSRC1.vgprs
+    vgpr_count: int  # allocated to a wave, from RSRC1.vgprs; without accumulation registers
     user_sgprs: tuple[int, ...] = ()
     group_start: tuple[int, int, int] = (0, 0, 0)
     partial_size: tuple[int, int, int] = (0, 0, 0)  # work-items in the last group of each axis; 0: it is full
@@ -70,6 +71,8 @@ class Dispatch(NamedTuple):
     private_aperture: int = 0
     simd_vgprs: int = 1536  # rows of 32 lanes that a SIMD has: 1024 on small chips
     mtype_unaligned: bool = True  # SH_MEM_CONFIG.alignment_mode == unaligned: misaligned vector memory is allowed
+    acc_count: int = 0  # accumulation registers of a wave on CDNA: those above RSRC3.accum_offset
+    xcc_id: int = 0  # of the die that runs the grid, which s_getreg_b32 reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,13 @@ class Violation:
 class WaveState:
     """Registers of one wave in one flat array, so that interpreted and translated code work on the same words."""
 
-    __slots__ = ("address", "sgprs", "vgprs", "wave_size", "words")
+    __slots__ = ("acc_count", "address", "sgprs", "vgpr_count", "vgprs", "wave_size", "words")
 
-    def __init__(self, wave_size: int, vgpr_count: int) -> None:
+    def __init__(self, wave_size: int, vgpr_count: int, acc_count: int = 0) -> None:
+        self.vgpr_count, self.acc_count = vgpr_count, acc_count
+        # Accumulation registers have the rows from FIRST_ACC up.
+        if acc_count:
+            vgpr_count = FIRST_ACC + acc_count
         raw = np.zeros(RESERVED_WORDS + vgpr_count * wave_size + 16, np.uint32)
         skip = (-raw.ctypes.data % 64) // 4
         self.words: NDArray[np.uint32] = raw[skip : skip + RESERVED_WORDS + vgpr_count * wave_size]

@@ -137,7 +137,13 @@ class Machine:
         """Assemble `text` and begin its dispatch. By default it is one wave32 of 32 work-items, with `user_sgprs` from
         s[0:1] on.
         """
-        values = {"wave_size": 32, "group_size": (32, 1, 1), "group_count": (1, 1, 1), "vgpr_count": 48} | dispatch
+        lanes = 64 if self.engine.target == "gfx942" else 32
+        values = {
+            "wave_size": lanes,
+            "group_size": (lanes, 1, 1),
+            "group_count": (1, 1, 1),
+            "vgpr_count": 48,
+        } | dispatch
         if self.respells:
             text = spelled_for(self.engine.target, text)
         code = self.assemble(text, values["wave_size"], self.engine.target)
@@ -210,6 +216,14 @@ def rdna4(request, assemble):
     level = ENGINES[getattr(request, "param", "interpreter")]
     engine = Interpreter(target="gfx1201") if level is None else Translator(level=level, target="gfx1201")
     return Machine(assemble, engine)
+
+
+@pytest.fixture
+def cdna3(assemble):
+    """A `Machine` of gfx942 with empty memory. Its programs are one wave of 64 work-items unless a test says
+    otherwise.
+    """
+    return Machine(assemble, Interpreter(target="gfx942"))
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from functools import cache, wraps
 from typing import Any, Literal, TypeVar, TypeVarTuple, cast
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.decoding import images
+from ringup.silicon.shader.rdna.decoding import gcn, images
 from ringup.silicon.shader.rdna.decoding import operands as enc
+from ringup.silicon.shader.rdna.decoding.gcn_names import engine_name
 from ringup.silicon.shader.rdna.decoding.generations import RDNA3, Generation, generation
 from ringup.silicon.shader.rdna.decoding.reserved import required_bits, signs_taken, unused_halves
 
@@ -55,6 +56,9 @@ class Operand:
     # Packed operands (VOP3P): the half that feeds each half of the result, and its sign change.
     sel: tuple[bool, bool] = (False, True)
     neg_halves: tuple[bool, bool] = (False, False)
+    # SDWA: the byte or word that is taken, and whether its sign is extended.
+    select: int = gcn.WHOLE_DWORD
+    extends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Instruction:
     literal: int | None = None
     parts: tuple[Instruction, ...] = ()
     flags: frozenset[str] = frozenset()
+    sdwa: bool = False
     offset: int = 0  # signed byte offset of a memory instruction
     spelling: str = ""
     generation: Generation = RDNA3
@@ -148,7 +153,10 @@ _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
 _WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))
 # A register of more than a dword is in one of these ranges.
 _SCALAR_RUNS = ((0, 106), (106, 108), (108, 124), (124, 126), (126, 128))
-_EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword does not begin a pair
+# GCN also has registers for scratch memory and retries there, and no NULL.
+_GCN_RUNS = ((0, 102), (102, 104), (104, 106), (106, 108), (108, 124), (124, 125), (125, 126), (126, 128))
+# flat_scratch and xnack_mask of GCN, vcc, m0, exec: their second dword does not begin a pair.
+_EXACT_PAIRS = frozenset((102, 104, 106, 124, 126))
 # Quad permutations; shifts and rotations of a row; mirrors; shares; xor masks. Source: RDNA3 ISA reference, "DPP16"
 _DPP16_CONTROLS = (
     (0, 0xFF), (0x101, 0x10F), (0x111, 0x11F), (0x121, 0x12F), (0x140, 0x141), (0x150, 0x15F), (0x160, 0x16F),
@@ -176,6 +184,7 @@ class _Decoder:
 
     def __init__(self, of: Generation) -> None:
         self._generation = of
+        self._runs = _GCN_RUNS if of.is_gcn else _SCALAR_RUNS
         facts = isa.target(of.facts)
         formats = {fmt.name: fmt for fmt in (_renamed_format(fmt, of) for fmt in facts.formats.values())}
         rows = [_renamed_row(row, of) for row in facts.instructions]
@@ -186,8 +195,8 @@ class _Decoder:
         self._required = {
             key: required_bits(row, formats[row.format], of) for key, row in self._rows.items() if row.format in formats
         }
-        self._unused_halves = {row.op: unused_halves(row) for row in rows if row.format == "VOP3"}
-        self._signs = {row.mnemonic: signs_taken(row) for row in rows if row.format in ("VOP3", "VOP3SD")}
+        self._unused_halves = {row.op: 0 if of.is_gcn else unused_halves(row) for row in rows if row.format == "VOP3"}
+        self._signs = {row.mnemonic: signs_taken(row, of) for row in rows if row.format in ("VOP3", "VOP3SD")}
         shapes = [_shape(fmt) for fmt in formats.values()]
         self._extensions = {
             one.name: one for one, fmt in zip(shapes, formats.values(), strict=True) if fmt.is_extension
@@ -218,6 +227,8 @@ class _Decoder:
             row = self._rows.get((shape.name, fields.get("op", 0)))
             if row is not None:
                 mask, value = self._required[row.format, row.op]
+                if self._generation.is_gcn:
+                    gcn.prepare(row, fields)
                 if word & mask != value:
                     raise IllegalInstruction(f"{row.mnemonic} with reserved bits {word & mask ^ value:#x}")
                 if (
@@ -235,8 +246,17 @@ class _Decoder:
                 name, _, wanted = flag.removeprefix("needs-").partition("=")
                 if fields[name] != int(wanted) and row.mnemonic not in _WITHOUT_GDS:
                     raise IllegalInstruction(f"{row.mnemonic} with {name} {fields[name]}")
-        size, dpp, literal = shape.size_bytes, None, None
-        if shape.name in _PERMUTED and fields["src0"] in (enc.DPP16, enc.DPP8, enc.DPP8_FI) and row.operands:
+        size, dpp, literal, sdwa = shape.size_bytes, None, None, False
+        if self._generation.is_gcn and fields.get("src0") in (gcn.SDWA, gcn.DPP) and shape.size_bytes == 4:
+            extra, dpp = self._gcn_extension(row, fields, window[size : size + 4])
+            sdwa = dpp is None
+            fields |= extra
+            size += 4
+        elif self._generation.is_gcn:
+            if _has_literal(row, fields):
+                literal = _dword(window, size, row.mnemonic)
+                size += 4
+        elif shape.name in _PERMUTED and fields["src0"] in (enc.DPP16, enc.DPP8, enc.DPP8_FI) and row.operands:
             extra, dpp = self._permutation(row, fields, window[size : size + 4])
             fields |= extra
             size += 4
@@ -246,18 +266,20 @@ class _Decoder:
         elif _has_literal(row, fields):
             literal = _dword(window, size, row.mnemonic)
             size += 4
+        if row.format == "MUBUF" and self._generation.is_gcn and fields["lds"] and fields["acc"]:
+            raise IllegalInstruction(f"{row.mnemonic} to LDS with an accumulation register")
         # RDNA4's atomics return if bit 0 of the temporal hint is set, those of RDNA3 with GLC.
         if "th" in fields and ("returns" in row.flags or row.mnemonic.startswith("image_atomic")):
             fields["glc"] = fields["th"] & 1
-        found = self._operands(row, fields, literal, dpp)
+        found = self._operands(row, fields, literal, dpp, sdwa)
         width = self._generation.offset_bits.get(shape.name)
         offset = fields.get("offset", 0)
         if shape.name == "DS":
             offset = fields["offset1"] << 8 | fields["offset0"]
         return Instruction(
             row.mnemonic, shape.name, row.op, size, window[:size], found, fields, dpp, bool(fields.get("clmp")),
-            fields.get("omod", 0) if any(one.effect == "omod" for one in row.modifiers) else 0,
-            literal, (), row.flags, enc.signed(offset, width) if width else offset, self._spellings[row.format, row.op],
+            fields.get("omod", 0) if sdwa or any(one.effect == "omod" for one in row.modifiers) else 0,
+            literal, (), row.flags, sdwa, enc.signed(offset, width) if width else offset, self._spellings[row.format, row.op],
             self._generation,
         )  # fmt: skip
 
@@ -288,7 +310,12 @@ class _Decoder:
         )  # fmt: skip
 
     def _operands(
-        self, row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
+        self,
+        row: isa.InstructionFacts,
+        fields: Mapping[str, int],
+        literal: int | None,
+        dpp: Dpp | None,
+        sdwa: bool = False,
     ) -> tuple[Operand, ...]:
         if (
             dpp is not None
@@ -298,7 +325,9 @@ class _Decoder:
         ):
             raise IllegalInstruction(f"{row.mnemonic} with a lane permutation and src1 {fields['src1']}, no VGPR")
         found: list[Operand] = []
-        if row.format in _SIMPLE and literal is None:
+        if sdwa:
+            found = [_selected(row, one, fields) for one in row.operands]
+        elif row.format in _SIMPLE and literal is None:
             found += [self._simple(row, number, fields) for number in range(len(row.operands))]
         else:
             for facts in row.operands:
@@ -310,8 +339,8 @@ class _Decoder:
                     if operand is not None:
                         found.append(operand)
             for one in found:
-                _check_range(row, one)
-        changes = _changes(row, fields, dpp)
+                _check_range(row, one, self._runs)
+        changes = _changes(row, fields, (dpp is not None and not dpp.lanes) or sdwa)
         return tuple(_changed(one, changes) for one in found) if changes else tuple(found)
 
     def _simple(self, row: isa.InstructionFacts, number: int, fields: Mapping[str, int]) -> Operand:
@@ -322,7 +351,7 @@ class _Decoder:
         if found is None:
             found = _operand(row, facts, fields, None)
             assert found is not None
-            _check_range(row, found)
+            _check_range(row, found, self._runs)
             self._known[key] = found
         return found
 
@@ -353,6 +382,48 @@ class _Decoder:
             extra["dpp_ctrl"], extra["row_mask"], extra["bank_mask"], bool(extra["bc"]), bool(extra["fi"])
         )
 
+    def _gcn_extension(
+        self, row: isa.InstructionFacts, fields: Mapping[str, int], data: bytes
+    ) -> tuple[dict[str, int], Dpp | None]:
+        """Return the fields of a DPP or SDWA dword of GCN; the permutation is None for SDWA."""
+        if fields["src0"] == gcn.SDWA:
+            name = next((one for one in ("sdwa", "sdwab") if one in row.flags), None)
+            if name is None:
+                raise IllegalInstruction(f"{row.mnemonic} with an SDWA source")
+            extra = self._extension(name.upper(), data)
+            if not gcn.is_selection(row, extra):
+                raise IllegalInstruction(f"{row.mnemonic} with reserved fields of SDWA")
+            return extra, None
+        if row.flags.isdisjoint(("dpp", "dpp-newbcast")):
+            raise IllegalInstruction(f"{row.mnemonic} with a DPP source")
+        extra = self._extension("DPP", data)
+        if not gcn.is_permutation(row, extra["dpp_ctrl"]):
+            raise IllegalInstruction(f"{row.mnemonic} with dpp_ctrl {extra['dpp_ctrl']:#x}")
+        if not row.mnemonic.startswith(gcn.ANY_SIGNS) and any(
+            extra[f"src{i}_neg"] | extra[f"src{i}_abs"] and not gcn.takes_signs(row, i) for i in (0, 1)
+        ):
+            raise IllegalInstruction(f"{row.mnemonic} with a sign on a DPP source that takes none")
+        extra["src0"] |= enc.FIRST_VGPR
+        return extra, Dpp(extra["dpp_ctrl"], extra["row_mask"], extra["bank_mask"], bool(extra["bc"]))
+
+
+def _selected(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> Operand:
+    """Return an operand of an SDWA instruction: its sources may be scalars, and parts of registers."""
+    if facts.field == "implied" and facts.direction == "def" and fields.get("sd"):
+        return Operand("sgpr", gcn.swapped(fields["sdst"]), facts.size_bits, facts.type, "def", "sdst")
+    number = {"src0": 0, "vsrc1": 1}.get(facts.field)
+    if number is None:
+        found = _operand(row, facts, fields, None)
+        assert found is not None
+        return found
+    code = fields[facts.field]
+    if fields[f"s{number}"]:
+        kinds = ("sgpr", "ttmp", "vcc", "m0", "exec", "imm", "float")
+        found = _source(row, facts._replace(kinds=kinds), gcn.swapped(code), None, facts.direction)
+    else:
+        found = Operand("vgpr", code, facts.size_bits, facts.type, facts.direction, facts.field)
+    return replace(found, select=fields[f"src{number}_sel"], extends=bool(fields[f"src{number}_sext"]))
+
 
 def _renamed_format(fmt: isa.FormatFacts, of: Generation) -> isa.FormatFacts:
     """Return a format with the engines' names."""
@@ -364,12 +435,13 @@ def _renamed_format(fmt: isa.FormatFacts, of: Generation) -> isa.FormatFacts:
 def _renamed_row(row: isa.InstructionFacts, of: Generation) -> isa.InstructionFacts:
     """Return an instruction with the engines' names."""
     names = of.fields.get(row.format, {})
-    return row._replace(
+    found = row._replace(
         format=of.formats.get(row.format, row.format),
-        mnemonic=of.renamed.get(row.mnemonic, row.mnemonic),
+        mnemonic=engine_name(row.mnemonic) if of.is_gcn else of.renamed.get(row.mnemonic, row.mnemonic),
         operands=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.operands),
         modifiers=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.modifiers),
     )
+    return gcn.row_of(found) if of.is_gcn else found
 
 
 def _shape(fmt: isa.FormatFacts) -> _Shape:
@@ -399,7 +471,7 @@ def _operand(
         assert literal is not None
         return Operand("constant", 0, 0, facts.type, direction, name, enc.widened(literal, facts.size_bits, facts.type))
     code = fields[name]
-    if name in _IMMEDIATES or facts.kinds[0] == "sendmsg":
+    if name in _IMMEDIATES or facts.kinds[0] in ("sendmsg", "symbol"):
         is_signed = facts.kinds[0] == "label" or (facts.kinds[0] == "imm" and row.mnemonic.endswith("_i32"))
         return Operand(
             "constant", 0, 0, facts.type, direction, name, _wrapped(enc.signed(code, 16)) if is_signed else code
@@ -426,12 +498,15 @@ def _operand(
         direction = "both"
     if row.format == "EXP" and not fields["en"] >> int(name[-1]) & 1:
         return Operand("off", 0, 0, facts.type, direction, name)
-    if facts.kinds == ("vgpr",) and not name.startswith("src"):
+    if facts.kinds in (("vgpr",), ("agpr",)) and not name.startswith("src"):
         return _memory_operand(row, facts, fields, direction)
     if row.mnemonic.startswith("v_fma_mix") and name in _MIX_BITS:
         field, bit = _MIX_BITS[name]
         facts = facts._replace(type="f16" if fields[field] >> bit & 1 else "f32")
-    return _source(row, facts, code, literal, direction)
+    found = _source(row, facts, code, literal, direction)
+    if found.kind == "vgpr" and gcn.is_acc(row, facts, fields):
+        return replace(found, index=found.index + gcn.FIRST_ACC)
+    return found
 
 
 def _memory_operand(
@@ -448,11 +523,12 @@ def _memory_operand(
             size = 32 * (fields["idxen"] + fields["offen"])
             if not size:
                 return Operand("off", 0, 0, facts.type, direction, name)
-        elif fields["tfe"]:
+        elif fields.get("tfe"):
             size += 32  # the status dword
     if row.format in images.ADDRESS_FIELDS and name == "vdata":
         size = 32 * images.data_dwords(row.mnemonic, fields, any(one.field == "d16" for one in row.modifiers))
-    return Operand("vgpr", fields[name], size, facts.type, direction, name)
+    acc = gcn.FIRST_ACC * gcn.is_acc(row, facts, fields)
+    return Operand("vgpr", fields[name] + acc, size, facts.type, direction, name)
 
 
 def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> list[Operand]:
@@ -464,16 +540,16 @@ def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields:
     ]
 
 
-def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
+def _check_range(row: isa.InstructionFacts, operand: Operand, runs: tuple[tuple[int, int], ...]) -> None:
     """Raise for registers beyond the end of their file.
 
     A misaligned scalar register counts as the aligned one that hardware reads.
     """
     count = (operand.size_bits + 31) // 32
     if operand.kind == "vgpr":
-        fits = operand.index + count <= 256
-    elif operand.kind == "sgpr" and count > 1 and operand.index != enc.NULL:
-        first, end = next((first, end) for first, end in _SCALAR_RUNS if operand.index < end)
+        fits = operand.index % gcn.FIRST_ACC + count <= gcn.FIRST_ACC
+    elif operand.kind == "sgpr" and count > 1 and (operand.index != enc.NULL or runs is _GCN_RUNS):
+        first, end = next((first, end) for first, end in runs if operand.index < end)
         align = 2 if count == 2 else 4
         fits = operand.index - (operand.index - first) % align + count <= end
         fits = fits and (operand.index % 2 == 0 or first not in _EXACT_PAIRS)
@@ -487,7 +563,7 @@ def _source(
     row: isa.InstructionFacts, facts: isa.OperandFacts, code: int, literal: int | None, direction: str
 ) -> Operand:
     name, size, type_ = facts.field, facts.size_bits, facts.type
-    if code >= enc.FIRST_VGPR and "vgpr" in facts.kinds:
+    if code >= enc.FIRST_VGPR and ("vgpr" in facts.kinds or "agpr" in facts.kinds):
         return Operand("vgpr", code & 0xFF, size, type_, direction, name)
     if facts.kinds == ("vgpr",):
         raise IllegalInstruction(f"{row.mnemonic} with {name} {code}, no VGPR")
@@ -523,10 +599,13 @@ NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # by bit of neg, abs an
 
 
 def _changes(
-    row: isa.InstructionFacts, fields: Mapping[str, int], dpp: Dpp | None
+    row: isa.InstructionFacts, fields: Mapping[str, int], has_signs: bool
 ) -> dict[str, list[tuple[str, int | None, bool]]]:
     """Return, by operand field, the changes of its modifier bits: attribute, position in it, value."""
     found: dict[str, list[tuple[str, int | None, bool]]] = {}
+    # The product itself applies its signs.
+    if row.format == "VOP3P-MAI":
+        return found
     effects = _PACKED_EFFECTS if row.format == "VOP3P" else _EFFECTS
     for one in row.modifiers:
         if one.effect not in effects:
@@ -541,7 +620,8 @@ def _changes(
             if one.bits >> bit & 1:
                 value = bool(fields[one.field] >> bit & 1)
                 found.setdefault(NUMBERED[bit + first] if first else name, []).append((attribute, place, value))
-    if dpp is not None and not dpp.lanes and row.format in ("VOP1", "VOP2", "VOPC"):
+    # Signs in the dword of a lane permutation or of SDWA.
+    if has_signs and row.format in ("VOP1", "VOP2", "VOPC"):
         for name, field in (("src0", "src0"), ("src1", "vsrc1")):
             for attribute in ("neg", "abs"):
                 found.setdefault(field, []).append((attribute, None, bool(fields[f"{name}_{attribute}"])))
@@ -586,8 +666,10 @@ def selected_byte(ins: Instruction) -> int:
     return bits >> 2 if ins.mnemonic.startswith("v_cvt_sr") else (bits & 1) << 1 | bits >> 1 & 1
 
 
-def waitcnt(simm16: int) -> tuple[int, int, int]:
+def waitcnt(simm16: int, of: Generation = RDNA3) -> tuple[int, int, int]:
     """Return vmcnt, expcnt and lgkmcnt of an s_waitcnt. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    if of.is_gcn:
+        return gcn.waitcnt(simm16)
     return simm16 >> 10 & 0x3F, simm16 & 7, simm16 >> 4 & 0x3F
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ringup.errors import NotSupported
-from ringup.silicon.shader.common.launch import RDNA3_START, RDNA4_START, Start
+from ringup.silicon.shader.common.launch import CDNA3_START, RDNA3_START, RDNA4_START, Start
 
 # The wait counters that an operation holds up, each with the kind among which it returns in order there.
 Order = dict[str, str]
@@ -66,6 +66,10 @@ class Generation(NamedTuple):
     trap_id: tuple[int, int]
     # The hardware register that contains SCC, which a trap handler may write.
     scc_register: int
+    # Its encodings are GCN's, see `gcn.py`.
+    is_gcn: bool
+    # The translator has rules for it. Without them the interpreter executes everything.
+    is_translated: bool
 
 
 _OFFSET = {"ioffset": "offset"}
@@ -85,7 +89,7 @@ RDNA3 = Generation(
     "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, trap_id=(48, 8), scc_register=2,
+    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, is_gcn=False, is_translated=True,
 )  # fmt: skip
 
 RDNA4 = Generation(
@@ -116,10 +120,37 @@ RDNA4 = Generation(
     trails_transcendentals=False,
     trap_id=(60, 4),
     scc_register=4,
+    is_gcn=False,
+    is_translated=True,
+)  # fmt: skip
+
+CDNA3 = Generation(
+    "CDNA 3",
+    "gfx942",
+    {"VOP3A": "VOP3", "VOP3B": "VOP3SD"},
+    {},
+    {},
+    {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13},
+    True,
+    {"vm": 63, "lgkm": 15, "exp": 7},
+    # Loads and stores share a counter and return in order. So do atomics.
+    _orders("vm", "vm", "lgkm", "lgkm")._replace(stores={"vm": "vmem"}, flat_stores={"vm": "vmem", "lgkm": "lds"}),
+    flushes_in_memory=False,
+    signed_scratch=False,
+    scales_buffers=False,
+    permutes_whole_wave=True,
+    start=CDNA3_START,
+    splits_barriers=False,
+    trails_transcendentals=False,
+    trap_id=(48, 8),
+    scc_register=2,
+    is_gcn=True,
+    is_translated=False,
 )  # fmt: skip
 
 GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA4)}
-# By counter as programs write it: its largest value. No two generations give one name different values.
+# Of the generations that are translated, by counter as programs write it: its largest value. No two of them give one
+# name different values.
 LARGEST_COUNTS: Mapping[str, int] = {
     f"{name}cnt": largest for one in (RDNA3, RDNA4) for name, largest in one.counters.items()
 }
@@ -127,6 +158,7 @@ LARGEST_COUNTS: Mapping[str, int] = {
 # By the name of the processor that code is compiled for.
 TARGETS: Mapping[str, Generation] = {
     "gfx1100": RDNA3, "gfx1101": RDNA3, "gfx1102": RDNA3, "gfx1103": RDNA3, "gfx1200": RDNA4, "gfx1201": RDNA4,
+    "gfx942": CDNA3,
 }  # fmt: skip
 
 

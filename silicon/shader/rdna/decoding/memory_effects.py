@@ -43,7 +43,7 @@ _NARROW = ("_b8", "_b16", "_d16_format_x")
 # A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA
 # reference, "LDS Indexed Load/Store": "into low-half of VGPR"; LLVM's waits track the halves separately. These offsets
 # are added to the register's number.
-LOW_HALF, HIGH_HALF = 256, 512
+LOW_HALF, HIGH_HALF = 512, 1024
 HALVES = (LOW_HALF, HIGH_HALF)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ringup.autogen import isa
+from ringup.silicon.shader.rdna.decoding import gcn
 from ringup.silicon.shader.rdna.decoding import operands as enc
 from ringup.silicon.shader.rdna.decoding.decode import (
     NUMBERED,
@@ -14,7 +15,7 @@ from ringup.silicon.shader.rdna.decoding.decode import (
     selected_byte,
     waitcnt,
 )
-from ringup.silicon.shader.rdna.decoding.generations import RDNA3
+from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4
 
 _SINGLE = {106: "vcc_lo", 107: "vcc_hi", enc.NULL: "null", enc.M0: "m0", 126: "exec_lo", 127: "exec_hi"}
 _PAIRS = {106: "vcc", 126: "exec", enc.NULL: "null"}
@@ -31,13 +32,16 @@ _HINTS = {
 }
 _DIMS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
 _FLAGS = ("gds", "idxen", "offen", "done")  # fields whose name is the modifier
-_POLICIES = ("glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
+_POLICIES = ("sc0", "sc1", "nt", "glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
 # dpp_ctrl: first, last, name
 _LANES = (
     (0x101, 0x10F, "row_shl"), (0x111, 0x11F, "row_shr"), (0x121, 0x12F, "row_ror"), (0x150, 0x15F, "row_share"),
     (0x160, 0x16F, "row_xmask"),
 )  # fmt: skip
-_MIRRORS = {0x140: "row_mirror", 0x141: "row_half_mirror"}
+_MIRRORS = {
+    0x140: "row_mirror", 0x141: "row_half_mirror", 0x130: "wave_shl:1", 0x134: "wave_rol:1", 0x138: "wave_shr:1", 0x13C: "wave_ror:1",
+    0x142: "row_bcast:15", 0x143: "row_bcast:31",
+}  # fmt: skip
 _PER_SOURCE = {"op_sel": "opsel", "op_sel_hi": "opsel_hi", "neg_lo": "neg", "neg_hi": "neg_hi"}
 _EXPORTS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
 
@@ -55,14 +59,20 @@ def mnemonic_text(ins: Instruction) -> str:
     name, facts = ins.spelling, ins.generation.facts
     if not ins.operands:
         return name
-    permuted = "_dpp" if ins.dpp else ""
+    permuted = "_dpp" if ins.dpp else "_sdwa" if ins.sdwa else ""
     if ins.format in ("VOP3", "VOP3SD", "VOP3P"):
         return name + ("_e64" if permuted or name in _both_ways(facts, "VOP1", "VOP2", "VOPC") else "") + permuted
     if ins.format in ("VOP1", "VOP2", "VOPC"):
-        if permuted and ins.format == "VOPC":
+        if ins.dpp and ins.format == "VOPC":
             return name
-        return name + (permuted or ("_e32" if name in _both_ways(facts, "VOP3", "VOP3SD") else ""))
+        return name + (permuted or ("_e32" if name in _both_ways(facts, "VOP3", "VOP3SD", "VOP3A", "VOP3B") else ""))
     return name
+
+
+def _facts_of(ins: Instruction) -> isa.InstructionFacts | None:
+    """Return the facts of an instruction. Its format may have another name there."""
+    names = {new: old for old, new in ins.generation.formats.items()}
+    return isa.target(ins.generation.facts).by_opcode(names.get(ins.format, ins.format), ins.op)
 
 
 @cache
@@ -96,12 +106,15 @@ def _core(ins: Instruction, one: Operand) -> str:
         return "off"
     if one.kind == "vgpr":
         half = f".{'lh'[one.high]}" if one.field in _halves(ins) else ""
-        return _range("v", one.index, one.size_bits) + half
+        letter, index = ("a", one.index - gcn.FIRST_ACC) if one.index >= gcn.FIRST_ACC else ("v", one.index)
+        return _range(letter, index, one.size_bits) + half
     if one.field == "soffset" and ins.format == "SMEM" and one.index == enc.NULL and not _has_offset_operand(ins):
         return _hex(ins.offset) if ins.generation is RDNA3 else f"{ins.offset:#x}"
     if one.field == "offset":
         return f"{ins.offset:#x}"
     if one.kind == "sgpr":
+        if ins.generation.is_gcn and (named := _gcn_scalar(one)):
+            return named
         return scalar_text(one.index, one.size_bits)
     if one.index:
         return enc.SPECIAL[-one.index]
@@ -118,6 +131,15 @@ def _core(ins: Instruction, one: Operand) -> str:
     if code == enc.INVERSE_TWO_PI:
         return "0.15915494309189532" if one.size_bits == 64 else "0.15915494"
     return str(enc.FLOATS[code])
+
+
+def _gcn_scalar(one: Operand) -> str:
+    """Return the name of a register of scratch memory or of retries; empty for another one."""
+    names = {102: "flat_scratch", 104: "xnack_mask"}
+    name = names.get(one.index & ~1, "")
+    if not name or one.size_bits > 64:
+        return ""
+    return name if one.size_bits == 64 else f"{name}_{('lo', 'hi')[one.index & 1]}"
 
 
 def scalar_text(index: int, size_bits: int) -> str:
@@ -140,7 +162,13 @@ def _hex(value: int) -> str:
 
 def _immediate(ins: Instruction, one: Operand) -> str:
     if ins.mnemonic == "s_waitcnt":
-        counts = zip(("vmcnt", "expcnt", "lgkmcnt"), waitcnt(one.bits), (63, 7, 63), strict=True)
+        largest = ins.generation.counters
+        counts = zip(
+            ("vmcnt", "expcnt", "lgkmcnt"),
+            waitcnt(one.bits, ins.generation),
+            (largest["vm"], largest["exp"], largest["lgkm"]),
+            strict=True,
+        )
         return " ".join(
             f"{name}({count})" for name, count, most in counts if count != most or one.bits & 0xFFF7 == 0xFFF7
         )
@@ -161,7 +189,7 @@ def _scalar_offset(ins: Instruction) -> list[str]:
     """Return the offset of a scalar load beside the one in a register. LLVM omits a zero on RDNA3 only."""
     if _has_offset_operand(ins) or ins.fields.get("soffset", enc.NULL) == enc.NULL or not ins.operands:
         return []
-    if ins.generation is RDNA3:
+    if ins.generation is not RDNA4:
         return [f"offset:{_hex(ins.offset)}"] if ins.offset else []
     return [f"offset:{ins.offset:#x}"]
 
@@ -169,7 +197,7 @@ def _scalar_offset(ins: Instruction) -> list[str]:
 @remembered
 def _halves(ins: Instruction) -> frozenset[str]:
     """Return the operands of an opcode whose half is written out."""
-    row = isa.target(ins.generation.facts).by_opcode(ins.format, ins.op)
+    row = _facts_of(ins)
     found: set[str] = set()
     for one in row.modifiers if row else ():
         if one.effect == "half" and one.field != "opsel":
@@ -199,6 +227,10 @@ def modifiers(ins: Instruction) -> list[str]:
         ]
     if ins.format in ("VOP3", "VOP3P", "VINTERP"):
         found += _selections(ins)
+    if ins.sdwa:
+        found += _sdwa(ins)
+    if ins.format == "VOP3P-MAI":
+        found += _broadcasts(ins)
     if ins.format == "VINTERP":
         found.append(f"wait_exp:{fields['waitexp']}")
     if ins.format == "LDSDIR" and ins.generation is RDNA3:
@@ -215,8 +247,34 @@ def modifiers(ins: Instruction) -> list[str]:
     return found + [name for name in (*_FLAGS, *_POLICIES) if name in fields and fields[name] and _is_used(ins, name)]
 
 
+_PARTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
+_UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
+
+
+def _sdwa(ins: Instruction) -> list[str]:
+    """Return the parts of registers that SDWA selects."""
+    fields, found = ins.fields, []
+    if "dst_sel" in fields and not ins.mnemonic.startswith(gcn.FROM_EIGHT_BITS):
+        found += [f"dst_sel:{_PARTS[fields['dst_sel']]}", f"dst_unused:{_UNUSED[fields['dst_u']]}"]
+    for number, name in enumerate(("src0", "vsrc1")):
+        if any(one.field == name for one in ins.operands):
+            found.append(f"src{number}_sel:{_PARTS[fields[f'src{number}_sel']]}")
+    return found
+
+
+def _broadcasts(ins: Instruction) -> list[str]:
+    """Return CBSZ, ABID and BLGP of a matrix product; BLGP has the signs of f64."""
+    if ins.mnemonic.startswith("v_accvgpr"):
+        return []
+    fields = ins.fields
+    found = [f"{name}:{fields[name]}" for name in ("cbsz", "abid") if fields[name]]
+    if ins.mnemonic.endswith("f64") and fields["blgp"]:
+        return [*found, f"neg:[{','.join(str(fields['blgp'] >> at & 1) for at in range(3))}]"]
+    return [*found, *([f"blgp:{fields['blgp']}"] if fields["blgp"] else [])]
+
+
 def _is_used(ins: Instruction, name: str) -> bool:
-    if name == "glc" and "th" in ins.fields:
+    if name == "glc" and ("th" in ins.fields or "sc0" in ins.fields):
         return False
     return name != "r128" or not ins.mnemonic.endswith("intersect_ray")
 
@@ -249,7 +307,7 @@ def _hint(kind: str, hint: int, scope: int) -> str:
 
 def _selections(ins: Instruction) -> list[str]:
     """Return op_sel, op_sel_hi, neg_lo and neg_hi where they differ from an assembler's defaults."""
-    row = isa.target(ins.generation.facts).by_opcode(ins.format, ins.op)
+    row = _facts_of(ins)
     effects = {one.effect for one in row.modifiers} if row else set()
     sources = [one for one in ins.operands if one.field in ("src0", "src1", "src2")]
     found = []
@@ -291,5 +349,7 @@ def _permutation(ins: Instruction) -> list[str]:
         shown = _MIRRORS.get(ctrl) or next(
             f"{name}:{ctrl & 15}" for first, last, name in _LANES if first <= ctrl <= last
         )
+    if ins.generation.is_gcn:
+        shown = shown.replace("row_share", "row_newbcast")
     bound = ["bound_ctrl:1"] if dpp.bound_ctrl else []
     return [shown, f"row_mask:{dpp.row_mask:#x}", f"bank_mask:{dpp.bank_mask:#x}", *bound, *fetch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import EXEC_LO, M0, MODE, SCC, VCC_LO
 from ringup.silicon.shader.rdna.decoding import decode
+from ringup.silicon.shader.rdna.decoding.gcn import WHOLE_DWORD
 from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.interpreter.dpp import Permutation
+from ringup.silicon.shader.rdna.interpreter.gcn_alu import indexed, placed, selected
+from ringup.silicon.shader.rdna.interpreter.mfma import shape_of, undefined_registers
 from ringup.silicon.shader.rdna.interpreter.step import Exit, Step
 from ringup.silicon.shader.rdna.interpreter.valu_matrix import MATRIX, undefined_elements
-from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, Ctx, base_mnemonic, finish, modify
+from ringup.silicon.shader.rdna.interpreter.value_table import CDNA_VALUES, VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.rdna.strict.history import (
     PART_SOURCES,
     SHIFTS,
@@ -38,7 +42,7 @@ MOVES = frozenset(
         "v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32",
         "v_permlane16_var_b32", "v_permlanex16_var_b32",
         "v_cndmask_b32", "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_movreld_b32", "v_movrels_b32", "v_movrelsd_b32",
-        "v_movrelsd_2_b32", "v_swaprel_b32",
+        "v_movrelsd_2_b32", "v_swaprel_b32", "v_mov_b64", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32",
     )
 )  # fmt: skip
 # Selectors of v_perm_b32 that take bytes of S0 and of S1, or their signs. Source: RDNA3 ISA reference, "V_PERM_B32".
@@ -51,7 +55,7 @@ READS_SCC = (
     "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
 )  # fmt: skip
 # These ignore EXEC.
-ALL_LANES = ("v_writelane_b32", "v_s_", *decode.MATRIX_PRODUCTS)
+ALL_LANES = ("v_writelane_b32", "v_s_", "v_mfma_", "v_smfmac_", *decode.MATRIX_PRODUCTS)
 NOTHING = frozenset(("v_nop", "v_pipeflush", "v_clrexcp"))
 _ONE_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
 MODE_FP16_OVFL = 1 << 23
@@ -197,7 +201,7 @@ def scalar_alu(step: Step) -> Exit:
 
 
 def _function(step: Step, mnemonic: str) -> Callable[..., Any]:
-    function = VALUES.get(mnemonic)
+    function = (CDNA_VALUES if step.ins.generation.is_gcn else VALUES).get(mnemonic)
     if function is None:
         raise Unmodelled(f"{mnemonic} at {step.pc:#x}")
     return function
@@ -227,7 +231,9 @@ def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
     """Repeat a scalar or constant in all lanes, as wide as the operand."""
     if operand.size_bits == 64:
         return np.full(lanes, bits & 0xFFFF_FFFF_FFFF_FFFF, _U64)
-    # Matrices: the same dword in every register.
+    # Matrices: the same number in every register.
+    if operand.size_bits > 64 and operand.type == "f64":
+        return np.tile(np.array([bits & 0xFFFF_FFFF, bits >> 32], _U32), (lanes, operand.size_bits // 64))
     if operand.size_bits > 64:
         return np.full((lanes, operand.size_bits // 32), bits & 0xFFFF_FFFF, _U32)
     # op_sel means nothing, or something else, for 32 bits.
@@ -237,6 +243,9 @@ def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
 
 
 def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
+    if operand.select != WHOLE_DWORD or operand.extends:
+        whole = _vector_source(step, replace(operand, size_bits=32, select=WHOLE_DWORD, extends=False), lanes)
+        return _Source(selected(operand, whole.value), whole.undefined)
     regs = step.regs
     if operand.kind == "vgpr":
         return _registers(step, operand.index, operand, lanes)
@@ -247,9 +256,13 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
         return _Source(_mask_lanes(regs.scalar(operand.index, words, decides=not computes), lanes.size), undefined)
     if operand.kind == "sgpr":
         count = 2 if operand.size_bits == 64 else 1
-        undefined = (
-            np.full(lanes.size, bool(regs.scalar_undefined(operand.index, count))) if regs.tracker is not None else None
-        )
+        undefined = None
+        if regs.tracker is not None:
+            missing = regs.scalar_undefined(operand.index, count)
+            # Code for GCN saves lane masks, some of whose bits are undefined, in lanes of accumulation registers. Such
+            # a lane counts as written, as definedness is tracked by lane.
+            is_saved = step.ins.generation.is_gcn and step.ins.mnemonic == "v_writelane_b32"
+            undefined = np.full(lanes.size, missing == 0xFFFF_FFFF if is_saved else bool(missing))
         return _Source(_repeated(regs.scalar(operand.index, count, decides=False), operand, lanes.size), undefined)
     bits = special(step, operand) if operand.index < 0 else operand.bits
     if operand.size_bits == 64 and step.ins.mnemonic.startswith(decode.MATRIX_PRODUCTS):
@@ -301,6 +314,8 @@ def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[],
     mnemonic = base_mnemonic(ins.mnemonic)
     if mnemonic in NOTHING:
         return ()
+    if ins.generation.is_gcn:
+        ins = indexed(step, ins)
     if mnemonic in _RELATIVE:
         return _relative(step, ins, lanes)
     function = _function(step, mnemonic)
@@ -319,6 +334,11 @@ def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[],
     if not isinstance(results, tuple):
         results = (results,)
     results = (finish(ctx, results[0]), *results[1:])
+    # On GCN a comparison that writes EXEC writes VCC or an SGPR too.
+    if len(ins.defs) > len(results):
+        results *= len(ins.defs)
+    if ins.sdwa and ins.defs[0].kind == "vgpr":
+        results = (placed(ins, step.regs.wave.vgprs[ins.defs[0].index], results[0]), *results[1:])
     return [
         _writer(step, operand, result, target_lanes, unknown)
         for operand, result, unknown in zip(ins.defs, results, undefined, strict=False)
@@ -347,6 +367,8 @@ def _undefined(
         return [_wide_shift(step, ins, sources[0].value, known)]
     if mnemonic in MATRIX:
         return [_matrix(step, ins, known)]
+    if shape_of(mnemonic) is not None:
+        return [_gcn_matrix(step, ins, known)]
     if mnemonic not in MOVES:
         parts, gathered, computed = PART_SOURCES.get(mnemonic, ()), gathered_sources(mnemonic), none
         for operand, flag in zip(ins.uses, known, strict=True):
@@ -471,6 +493,22 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
     return undefined
+
+
+def _gcn_matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
+    """Return by lane and register what is undefined of a matrix product of CDNA."""
+    shape = shape_of(ins.mnemonic)
+    assert shape is not None
+    flags = {operand.field: flag for operand, flag in zip(ins.uses, known, strict=True)}
+    c, rows = next(one for one in ins.uses if one.field == ("vdst" if shape.is_sparse else "src2")), flags["src0"]
+    if shape.is_sparse:
+        rows = rows | flags["src2"]
+    words, registers = 2 if shape.result == "f64" else 1, ins.defs[0].size_bits // 32
+    added = np.zeros((rows.size, registers), np.bool_)
+    for at in range(registers) if c.kind == "vgpr" else ():
+        added[:, at] = step.regs.vector_undefined(c.index + at)
+    pairs = np.asarray(added.reshape(rows.size, -1, words).any(axis=2), np.bool_)
+    return np.repeat(undefined_registers(shape, rows, flags["src1"], pairs), words, axis=1)
 
 
 def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ringup.errors import Unmodelled
 from ringup.silicon.shader.rdna.interpreter.atomics import operation
 from ringup.silicon.shader.rdna.interpreter.formats import (
     F32_ONE,
@@ -25,6 +26,7 @@ from ringup.silicon.shader.rdna.interpreter.memory import (
     TRANSFERS,
     atomic_size,
     force_aligned,
+    load_to_lds,
     memory_flush,
     split,
 )
@@ -49,6 +51,7 @@ ELEMENT_BYTES = {1: 4, 3: 16}  # by swizzle enable
 STRIDE_SCALES = (1, 4, 8, 32)
 SELECT_ONE, SELECT_X = 1, 4
 IDENTITY = (4, 5, 6, 7)
+FORMAT_PRESENT = 1  # of a descriptor of GCN, whose formats are not modelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,25 @@ def resource(words: int, *, scales: bool = False) -> Resource:
     return Resource(
         bits(47, 0), stride, bits(63, 62), bits(95, 64), tuple(bits(98 + 3 * at, 96 + 3 * at) for at in range(4)),
         bits(113, 108), 8 << bits(118, 117), bool(bits(119, 119)), bits(125, 124), bits(127, 126),
+    )  # fmt: skip
+
+
+def gcn_resource(words: int, *, scales: bool = False) -> Resource:
+    """Unpack a descriptor of GCN.
+
+    Without swizzling the range is checked by byte. Source: CDNA3 ISA reference, "Buffer Resource Descriptor", "Range
+    Checking".
+    """
+    del scales
+
+    def bits(high: int, low: int) -> int:
+        return words >> low & (1 << high - low + 1) - 1
+
+    stride, swizzle = bits(61, 48), 3 * bits(63, 63)
+    number = FORMAT_PRESENT if bits(114, 111) else INVALID
+    return Resource(
+        bits(47, 0), stride, swizzle, bits(95, 64), tuple(bits(98 + 3 * at, 96 + 3 * at) for at in range(4)), number,
+        8 << bits(118, 117), bool(bits(119, 119)), OOB_RAW, bits(127, 126),
     )  # fmt: skip
 
 
@@ -135,7 +157,8 @@ def _access(step: Step, lanes: Lanes) -> _Access:
     regs, field = step.regs, step.field
     described = next(one for one in step.ins.uses if one.field in ("srsrc", "rsrc"))
     scales = step.machine.generation.scales_buffers
-    buffer = resource(regs.scalar(described.index, 4), scales=scales)
+    unpack_resource = gcn_resource if step.machine.generation.is_gcn else resource
+    buffer = unpack_resource(regs.scalar(described.index, 4), scales=scales)
     index, offset = np.zeros(lanes.size, np.int64), np.full(lanes.size, field["offset"], np.int64)
     first = field["vaddr"]
     if field["idxen"]:
@@ -154,10 +177,18 @@ def vector_buffer(step: Step) -> None:
     """Execute a MUBUF or MTBUF instruction."""
     if step.ins.mnemonic.endswith("_inv"):
         return
+    # A write-back counts as a store. Source: LLVM AMDGPUUsage, "Memory Model GFX942"
+    if step.ins.mnemonic == "buffer_wbl2":
+        step.issue(step.orders.stores)
+        return
     _, verb, rest = split(step.ins.mnemonic)
     lanes = step.regs.exec_lanes()
     access = _access(step, lanes)
-    if "format" in rest:
+    if step.machine.generation.is_gcn and ("format" in rest or access.buffer.swizzle):
+        raise Unmodelled(f"{step.ins.spelling} at {step.pc:#x}: formats and swizzling of GCN's buffers")
+    if step.field.get("lds") and step.machine.generation.is_gcn:
+        _load_to_lds(step, TRANSFERS[rest], access, lanes)
+    elif "format" in rest:
         _formatted(step, verb, rest, access, lanes)
     elif verb == "atomic":
         _atomic(step, rest, access, lanes)
@@ -208,7 +239,7 @@ def _finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
 
 def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
     first, size = step.field["vdata"], transfer.size_bytes
-    if not step.regs.vector_fits(first, transfer.register_count + step.field["tfe"]):
+    if not step.regs.vector_fits(first, transfer.register_count + step.field.get("tfe", 0)):
         lanes = np.zeros_like(lanes)
     addresses = _check(step, access, size, lanes)
     unit = min(size, 4)
@@ -216,6 +247,12 @@ def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None
     data = data.reshape(lanes.size, size)
     deliver(step, first, transfer, data, None, lanes, step.orders.loads)
     _finish_load(step, first, transfer.register_count, lanes)
+
+
+def _load_to_lds(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
+    size = transfer.size_bytes
+    some = _bound(access, lanes, 0, size)
+    load_to_lds(step, transfer, [(GlobalSpace(step), some, _check(step, access, size, lanes))], lanes)
 
 
 def _store(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:

@@ -27,6 +27,7 @@ from ringup.silicon.shader.common.state import (
 )
 from ringup.silicon.shader.rdna.decoding.decode import waitcnt
 from ringup.silicon.shader.rdna.interpreter.barriers import barrier_state, signal, wait_for_barrier
+from ringup.silicon.shader.rdna.interpreter.gcn_alu import set_index_mode
 from ringup.silicon.shader.rdna.interpreter.hardware import STATUS_FATAL_HALT, get_register, set_register
 from ringup.silicon.shader.rdna.interpreter.step import Exit, Step
 from ringup.silicon.shader.rdna.strict.history import RuleBroken, misaligned
@@ -43,6 +44,8 @@ STATUS_CDBG_USER, STATUS_CDBG_SYS = 1 << 20, 1 << 21
 # s_sendmsg: 1 interrupt, 2 tessellation factors, 3 deallocate VGPRs, 9 parameter space.
 MESSAGES = frozenset((1, 2, 3, 9))
 MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3
+# Of GCN: 1 interrupt, 4 to 6 save, stall and halt waves, 10 the doorbell's number. Source: LLVM SIDefines.h, SendMsg.
+GCN_MESSAGES, MESSAGE_DOORBELL = frozenset((1, 4, 5, 6, 10)), 10
 REPLY_REALTIME, REPLY_TBA = 0x83, 0x85
 TBA_PRESENT = 1 << 63
 
@@ -106,7 +109,7 @@ def _wait(step: Step, counter: str, limit: int) -> None:
 def _waitcnt(step: Step) -> Exit:
     if "lgkm" not in step.machine.generation.counters:
         raise Unmodelled(f"s_waitcnt at {step.pc:#x}: no document says which counters it has on RDNA 4")
-    vm, exp, lgkm = waitcnt(_simm(step))
+    vm, exp, lgkm = waitcnt(_simm(step), step.machine.generation)
     for counter, limit in (("vm", vm), ("exp", exp), ("lgkm", lgkm)):
         _wait(step, counter, limit)
     return Exit.NEXT
@@ -209,11 +212,15 @@ def _kill(step: Step) -> Exit:
 
 
 def _message(step: Step) -> Exit:
-    code, regs = _simm(step) & 0xFF, step.regs
-    if code not in MESSAGES:
+    is_gcn, regs = step.machine.generation.is_gcn, step.regs
+    code = _simm(step) & (0xF if is_gcn else 0xFF)
+    if code not in (GCN_MESSAGES if is_gcn else MESSAGES):
         raise RuleBroken("illegal", f"message {code:#x} is reserved")
+    # The answer comes in EXEC. Source: ROCR-Runtime trap_handler.s of gfx9, which polls its bit 31
+    if is_gcn and code == MESSAGE_DOORBELL:
+        regs.set_scalar(EXEC_LO, step.machine.events.message(code, regs.scalar(M0, decides=False), regs.wave))
     # Only the SPI handles this message.
-    if code == MESSAGE_DEALLOC_VGPRS:
+    elif code == MESSAGE_DEALLOC_VGPRS:
         regs.words[STATUS] |= STATUS_NO_VGPRS
         regs.vgpr_count = 0
     else:
@@ -379,8 +386,11 @@ _WAITS = (
     "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt",
     "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
 )  # fmt: skip
-# LLVM has these on gfx12, AMD's document does not.
-_UNDOCUMENTED = ("s_barrier_init", "s_barrier_join", "s_barrier_leave")
+# LLVM has these on gfx12, AMD's document does not; forks and skips of GCN, which compilers do not use.
+_UNDOCUMENTED = (
+    "s_barrier_init", "s_barrier_join", "s_barrier_leave", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_setvskip",
+    "s_rfe_restore_b64",
+)  # fmt: skip
 
 HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_NOTHING, _next),
@@ -400,6 +410,9 @@ HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_UNDOCUMENTED, _not_modelled),
     **dict.fromkeys(("s_barrier_signal", "s_barrier_signal_isfirst"), signal),
     "s_barrier_wait": wait_for_barrier,
+    **dict.fromkeys(
+        ("s_set_gpr_idx_on", "s_set_gpr_idx_off", "s_set_gpr_idx_mode", "s_set_gpr_idx_idx"), set_index_mode
+    ),
     "s_get_barrier_state": barrier_state,
     "s_sleep_var": _sleep_variable,
     "s_alloc_vgpr": _allocate,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ROW = 16
 OUTSIDE = -1
+# Of GCN: shifts and rotations of the whole wave by a lane, and the last lane of a row given to the next rows.
+WAVE_SHL, WAVE_ROL, WAVE_SHR, WAVE_ROR, BCAST15, BCAST31 = 0x130, 0x134, 0x138, 0x13C, 0x142, 0x143
+ACROSS_ROWS = frozenset((WAVE_SHL, WAVE_ROL, WAVE_SHR, WAVE_ROR, BCAST15, BCAST31))
 
 
 def source_in_row(ctrl: int, lane: int) -> int:
@@ -41,6 +44,27 @@ def source_in_row(ctrl: int, lane: int) -> int:
     return found if 0 <= found < ROW else OUTSIDE
 
 
+def source_in_wave(ctrl: int, lane: int, count: int) -> int:
+    """Return the lane of the wave that `lane` reads, OUTSIDE if there is none.
+
+    Source: CDNA3 ISA reference, "DPP"; LLVM AMDGPUUsage.
+    """
+    match ctrl:
+        case 0x130:
+            found = lane + 1
+        case 0x134:
+            found = (lane + 1) % count
+        case 0x138:
+            found = lane - 1
+        case 0x13C:
+            found = (lane - 1) % count
+        case 0x142:
+            found = lane // ROW * ROW - 1
+        case _:
+            found = 31 if lane > 31 else OUTSIDE
+    return found if 0 <= found < count else OUTSIDE
+
+
 class Permutation:
     """How one DPP dword permutes the lanes of a wave."""
 
@@ -49,6 +73,10 @@ class Permutation:
         if dpp.lanes:
             self.sources: NDArray[np.int64] = np.array([lane & ~7 | dpp.lanes[lane & 7] for lane in lanes.tolist()])
             valid = np.ones_like(active)
+        elif dpp.ctrl in ACROSS_ROWS:
+            sources = np.array([source_in_wave(dpp.ctrl, lane, active.size) for lane in lanes.tolist()])
+            valid = sources != OUTSIDE
+            self.sources = np.where(valid, sources, 0)
         else:
             row = np.array([source_in_row(dpp.ctrl, lane) for lane in range(ROW)])
             within = np.resize(row, active.size)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["Exit", "Interpreter", "Machine", "step_one"]
 
 NAVI31_WGPS = 48
+WIDE = 64
 SLICE = 128  # instructions that a wave issues before the next one of its group runs
 LONGEST_BYTES = 12
 TRAPSTS_MEMORY, TRAPSTS_ILLEGAL = 1 << 8, 1 << 11
@@ -78,7 +79,7 @@ def _refused(step: Step) -> Exit:
 # By format: the function that executes it, and the class in which it is counted.
 UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     **dict.fromkeys(("SOP1", "SOP2", "SOPC", "SOPK"), (scalar_alu, "salu")),
-    **dict.fromkeys(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD"), (vector_alu, "valu")),
+    **dict.fromkeys(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOPC", "VOPD"), (vector_alu, "valu")),
     "SMEM": (_then_next(scalar_memory), "smem"),
     "DS": (_then_next(data_share), "lds"),
     "LDSDIR": (_then_next(direct_load), "lds"),
@@ -367,11 +368,14 @@ class Interpreter:
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> InterpreterRun:
         """Begin a dispatch; nothing runs before the first `step`."""
-        fitting = occupancy(dispatch)
+        of = generation(self.target)
+        if of.start.is_wide and dispatch.wave_size != WIDE:
+            raise ValueError(f"{self.target} has waves of {WIDE} lanes only, not of {dispatch.wave_size}")
+        fitting = occupancy(dispatch, of.start)
         if not fitting:
             raise ValueError(does_not_fit(dispatch))
         return InterpreterRun(
-            Machine(dispatch, memory, events, strict, generation(self.target)),
+            Machine(dispatch, memory, events, strict, of),
             resident_limit(dispatch, fitting, self.wgp_count),
         )
 

@@ -35,7 +35,7 @@ from ringup.silicon.shader.common.state import (
     VCC_LO,
     WAVE_IN_GROUP,
 )
-from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4
+from ringup.silicon.shader.rdna.decoding.generations import CDNA3, RDNA3, RDNA4
 from ringup.silicon.shader.rdna.interpreter.step import Exit
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ STATUS_FATAL_HALT = 1 << 23
 # Bits that a trap handler may write: SCC, priorities, HALT, export and debug bits.
 STATUS_WRITABLE = 0x2A34_211F
 CYCLES_MASK = 0xF_FFFF
+LDS_ALLOC_BYTES = 512  # the unit of LDS_ALLOC.lds_size on CDNA3
 
 
 def _status(step: Step) -> int:
@@ -66,6 +67,13 @@ def _word(number: int) -> Callable[[Step], int]:
 def _cycles(step: Step) -> int:
     """Return a count of one cycle for each instruction."""
     return step.machine.counters.instructions
+
+
+def _place(step: Step) -> int:
+    """Return HW_ID of CDNA3: wave 3:0, SIMD 5:4, compute unit 11:8, engine 15:13, VMID 23:20."""
+    first = int(step.regs.words[HW_ID1])
+    wave, simd, unit, engine = first & 0xF, first >> 8 & 3, first >> 10 & 0xF, first >> 18 & 3
+    return wave | simd << 4 | unit << 8 | engine << 13 | step.machine.dispatch.vmid << 20
 
 
 # Bits of RDNA4's STATUS that RDNA3 has in the same places: PRIV, TRAP_EN, EXECZ, VCCZ, IN_WG, VALID, FATAL_HALT,
@@ -141,7 +149,20 @@ _HARDWARE_RDNA4: Mapping[int, Callable[[Step], int]] = {
     29: lambda step: _cycles(step) & 0xFFFF_FFFF,
     30: lambda step: _cycles(step) >> 32,
 }
-HARDWARE = {RDNA3.name: _HARDWARE_RDNA3, RDNA4.name: _HARDWARE_RDNA4}
+# GUESS: the bits of a wave's place and sizes that are zero here. Source: CDNA3 ISA reference, "Hardware Registers";
+# LLVM SIDefines.h, Hwreg; Linux gc_9_4_3_sh_mask.h, SQ_WAVE_*.
+_HARDWARE_CDNA3: Mapping[int, Callable[[Step], int]] = {
+    1: _word(MODE),
+    2: _status,
+    3: _word(TRAPSTS),
+    4: _place,
+    5: lambda step: (max(step.regs.wave.vgpr_count + step.regs.wave.acc_count, 8) // 8 - 1) << 8,
+    6: lambda step: -(-step.machine.dispatch.lds_size_bytes // LDS_ALLOC_BYTES) << 12,
+    7: lambda step: 0,
+    15: _bases,
+    20: lambda step: step.machine.dispatch.xcc_id,
+}
+HARDWARE = {RDNA3.name: _HARDWARE_RDNA3, RDNA4.name: _HARDWARE_RDNA4, CDNA3.name: _HARDWARE_CDNA3}
 FLUSH_IB = 14
 # HW_REG number: word, bits that a program may write, bits that a trap handler may write
 _WRITABLE_RDNA3 = {
@@ -159,7 +180,8 @@ _WRITABLE_RDNA4 = {
     21: (FLAT_SCRATCH_HI, 0, 0xFFFF_FFFF),
     26: (SCHED_MODE, 0xFFFF_FFFF, 0xFFFF_FFFF),
 }
-WRITABLE = {RDNA3.name: _WRITABLE_RDNA3, RDNA4.name: _WRITABLE_RDNA4}
+_WRITABLE_CDNA3 = {number: _WRITABLE_RDNA3[number] for number in (1, 2, 3)}
+WRITABLE = {RDNA3.name: _WRITABLE_RDNA3, RDNA4.name: _WRITABLE_RDNA4, CDNA3.name: _WRITABLE_CDNA3}
 # Registers without a word of their own, which a trap handler writes through a function.
 _ASSEMBLED: Mapping[int, tuple[Callable[[Step], int], Callable[[Step, int], None]]] = {
     4: (_state, _set_state), 17: (_exceptions, _set_exceptions),

@@ -137,6 +137,9 @@ def _atomic(step: Step, name: str) -> None:
     sources = numbers(step, step.field["data0"], size, lanes)
     takes_two = name.startswith(("cmpswap", "mskor", "wrap"))
     more = numbers(step, step.field["data1"], size, lanes) if takes_two else sources
+    # GCN gives what is compared first.
+    if name.startswith("cmpswap") and step.machine.generation.is_gcn:
+        sources, more = more, sources
     found, _ = atomic(step, LdsSpace(step), at, size, lanes, operation(name, lds_flush(step, name)), sources, more)
     if returns:
         deliver(step, first, Transfer(size), found, None, lanes, step.orders.lds)

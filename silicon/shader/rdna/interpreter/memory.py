@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.common.state import FLAT_SCRATCH_HI, FLAT_SCRATCH_LO, M0, MODE, NULL
+from ringup.silicon.shader.common.state import M0, MODE, NULL
 from ringup.silicon.shader.rdna.interpreter.atomics import Flush, operation
 from ringup.silicon.shader.rdna.interpreter.spaces import (
     GlobalSpace,
@@ -46,6 +46,19 @@ TRANSFERS = {
 # Invalidations and write-backs of RDNA4's caches. Here every access reaches memory at once.
 CACHES = frozenset(("global_inv", "global_wb", "global_wbinv"))
 BLOCK_REGISTERS = 32
+TO_LDS = "lds_"
+# Scalar instructions of GCN that return a counter.
+CLOCKS = ("s_memtime", "s_memrealtime")
+# Those that change memory, or use scratch memory: compilers do not use them.
+_NOT_MODELLED = (
+    "s_store",
+    "s_buffer_store",
+    "s_scratch",
+    "s_atomic",
+    "s_buffer_atomic",
+    "s_dcache_discard",
+    "s_atc_probe",
+)
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero on RDNA3
 LDS_ADDRESS_MASK = 0x1_FFFF  # of a FLAT address on RDNA4
 # An aperture is 4 GiB: its high dword is its half of SH_MEM_BASES, shifted left by 16.
@@ -74,6 +87,10 @@ def vector_memory(step: Step) -> None:
     if rest == "block":
         _block(step, verb, lanes)
         return
+    if rest.startswith(TO_LDS):
+        loaded = TRANSFERS[rest.removeprefix(TO_LDS)]
+        load_to_lds(step, loaded, places(step, loaded.size_bytes, lanes), lanes)
+        return
     transfer = TRANSFERS.get(rest)
     if transfer is None:
         raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: loads of transposed matrices")
@@ -92,6 +109,25 @@ def vector_memory(step: Step) -> None:
     for space, some, addresses in places(step, transfer.size_bytes, lanes):
         space.write(addresses, some, data, undefined)
     step.issue(step.orders.flat_stores if is_flat else step.orders.stores)
+
+
+def load_to_lds(step: Step, transfer: Transfer, parts: Iterable[Part], lanes: Lanes) -> None:
+    """Load a dword of each lane to LDS, from M0 and the instruction's offset up, lane after lane.
+
+    Smaller values are extended to a dword. Source: CDNA3 ISA reference, "Memory Buffer Load to LDS"; LLVM AMDGPUUsage.
+    """
+    data = np.zeros((lanes.size, transfer.size_bytes), np.uint8)
+    for space, some, addresses in parts:
+        found, _ = space.read(addresses, some)
+        data[some] = found[some]
+    words = np.zeros((lanes.size, 4), np.uint8)
+    words[:, : transfer.size_bytes] = data
+    if transfer.signed:
+        words[:, transfer.size_bytes :] = np.where(data[:, -1:] & 0x80, 0xFF, 0)
+    start = (step.regs.scalar(M0) & 0xFFFF) + step.ins.offset
+    at = byte_addresses(start + 4 * np.arange(lanes.size, dtype=np.int64), 4)
+    LdsSpace(step).write(at, lanes, words, None)
+    step.issue(step.orders.loads)
 
 
 def _block(step: Step, verb: str, lanes: Lanes) -> None:
@@ -278,7 +314,8 @@ def _scratch(step: Step, offsets: Addresses, size_bytes: int, lanes: Lanes) -> P
         raise RuleBroken(
             "memory", f"lane {lane} reaches scratch {int(offsets[lane]):#x}; {of_lane:#x} bytes are allocated to it"
         )
-    base = int(regs.words[FLAT_SCRATCH_LO]) | int(regs.words[FLAT_SCRATCH_HI]) << 32
+    low = step.machine.generation.start.flat_scratch
+    base = int(regs.words[low]) | int(regs.words[low + 1]) << 32
     lane_offset = 4 * np.arange(lanes.size, dtype=np.int64)[:, None]
     return GlobalSpace(step), lanes, _signed(base) + (at // 4) * 4 * lanes.size + at % 4 + lane_offset
 
@@ -320,6 +357,15 @@ def scalar_memory(step: Step) -> None:
     """
     mnemonic = step.ins.mnemonic
     if "prefetch" in mnemonic:
+        return
+    if step.machine.generation.is_gcn and mnemonic.startswith(_NOT_MODELLED):
+        raise Unmodelled(f"{step.ins.spelling} at {step.pc:#x}: stores and atomics of the scalar unit")
+    if mnemonic in CLOCKS:
+        counters = step.machine.counters
+        value = counters.instructions if mnemonic == CLOCKS[0] else step.machine.events.realtime()
+        first = step.field["sdata"]
+        step.regs.set_scalar(first, value & (1 << 64) - 1, 2)
+        step.issue(step.orders.scalar, sgprs=range(first, first + 2))
         return
     if "load" not in mnemonic:
         step.issue(step.orders.scalar)

@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ringup.silicon.shader.rdna.interpreter.mfma import MFMA
 from ringup.silicon.shader.rdna.interpreter.valu_matrix import MATRIX
+from ringup.silicon.shader.rdna.values.cdna import CDNA
 from ringup.silicon.shader.rdna.values.compare import COMPARE
 from ringup.silicon.shader.rdna.values.context import Ctx, Scalar, Vector, finish, modify
 from ringup.silicon.shader.rdna.values.convert import CONVERT
@@ -41,7 +43,7 @@ from ringup.silicon.shader.rdna.values.salu import SALU
 from ringup.silicon.shader.rdna.values.scalar_floats import SCALAR_FLOATS
 from ringup.silicon.shader.rdna.values.transcendental import TRANSCENDENTAL
 
-__all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
+__all__ = ["CDNA_VALUES", "VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 
 # NumPy warns about ordinary results of hardware: overflow, 0/0, NaN to integer.
 _quiet = np.errstate(all="ignore")
@@ -51,6 +53,8 @@ VALUES: dict[str, Vector | Scalar] = {
     for name, run in table.items()
 }
 VALUES |= INT | LANES | SALU
+# Those of CDNA: some names mean something else there.
+CDNA_VALUES: dict[str, Vector | Scalar] = VALUES | {name: _quiet(run) for name, run in (CDNA | MFMA).items()}
 
 
 def base_mnemonic(mnemonic: str) -> str:

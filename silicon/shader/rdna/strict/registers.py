@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS, STATUS_PRIV
-from ringup.silicon.shader.common.state import EXEC_LO, M0, NULL, SCC, SGPR_COUNT, STATUS, TTMP0, VCC_LO, WaveState
+from ringup.silicon.shader.common.state import (
+    EXEC_LO,
+    FIRST_ACC,
+    M0,
+    NULL,
+    SCC,
+    SGPR_COUNT,
+    STATUS,
+    TTMP0,
+    VCC_LO,
+    WaveState,
+)
 from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR
 from ringup.silicon.shader.rdna.decoding.generations import RDNA3
 from ringup.silicon.shader.rdna.strict.history import RuleBroken, Tracker
@@ -42,6 +53,11 @@ def scalar_name(index: int) -> str:
     return f"ttmp{index - TTMP0}" if TTMP0 <= index < TTMP_END else _SPECIAL[index]
 
 
+def vector_name(index: int) -> str:
+    """Return the assembly name of a VGPR."""
+    return f"v{index}" if index < FIRST_ACC else f"a{index - FIRST_ACC}"
+
+
 def undefined_text(name: str, birth: str) -> str:
     """Return the message for an undefined register, or lane of one, that decides something. `birth` is the origin."""
     return f"{name} is undefined: it comes from {birth}" if birth else f"{name} was never written"
@@ -59,7 +75,7 @@ class Registers:
         self.wave, self.tracker, self.strict = wave, tracker, strict
         self._reads_ttmp = generation.start.numbers_in_ttmp
         self.words = wave.words
-        self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
+        self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgpr_count
         self.lane_count = wave.wave_size
         # The instruction that reads and writes now.
         self.ins: Instruction | None = None
@@ -181,10 +197,14 @@ class Registers:
 
     def vector_fits(self, first: int, count: int = 1) -> bool:
         """Return whether VGPRs are allocated; strict mode raises if they are not."""
-        if first + count <= self.vgpr_count:
+        is_acc = first >= FIRST_ACC
+        last, allocated = (first - FIRST_ACC, self.wave.acc_count) if is_acc else (first, self.vgpr_count)
+        last += count - 1
+        if last < allocated:
             return True
         if self.strict:
-            raise RuleBroken("register", f"v{first + count - 1} is beyond the {self.vgpr_count} VGPRs allocated")
+            what = f"a{last} is beyond the {allocated} accumulation" if is_acc else f"v{last} is beyond the {allocated}"
+            raise RuleBroken("register", f"{what} VGPRs allocated")
         return False
 
     def vector(self, index: int, lanes: Lanes, *, decides: bool = True) -> Words:
@@ -202,7 +222,7 @@ class Registers:
 
     def vector_undefined(self, index: int) -> Lanes:
         """Return the lanes of a VGPR that are undefined."""
-        if self.tracker is None or index >= self.vgpr_count:
+        if self.tracker is None or index >= len(self.wave.vgprs):
             return np.zeros(self.lane_count, np.bool_)
         written: Lanes = self.tracker.vgprs[index]
         undefined: Lanes = ~written
@@ -210,7 +230,7 @@ class Registers:
             active = undefined & self.exec_lanes()
             some = active if active.any() else undefined
             born = self.tracker.born(FIRST_VGPR + index, int(some.argmax()))
-            born = born or f"v{index}, which was never written"
+            born = born or f"{vector_name(index)}, which was never written"
             if active.any():
                 self.birth = born
             else:
@@ -222,7 +242,7 @@ class Registers:
         if undefined.any():
             lane = int(undefined.argmax())
             born = self.tracker.born(FIRST_VGPR + index, lane) if self.tracker is not None else ""
-            raise RuleBroken("uninitialised", undefined_text(f"lane {lane} of v{index}", born), lane=lane)
+            raise RuleBroken("uninitialised", undefined_text(f"lane {lane} of {vector_name(index)}", born), lane=lane)
 
     def set_vector(
         self,

@@ -47,7 +47,7 @@ from ringup.silicon.shader.rdna.decoding.cfg import Key
 from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.rdna.decoding.generations import generation, relatives
 from ringup.silicon.shader.rdna.decoding.text import text
-from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
+from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Interpreter, Machine, step_one, unit
 from ringup.silicon.shader.rdna.interpreter.engine import Exit as StepExit
 from ringup.silicon.shader.rdna.rules import (
     atomic,
@@ -154,7 +154,10 @@ class Translator:
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""
-        return TranslatedRun(self, Machine(dispatch, memory, events, strict, generation(self.target)))
+        of = generation(self.target)
+        if not of.is_translated:
+            return Interpreter(self.wgp_count, self.target).start(dispatch, memory, events, strict=strict)
+        return TranslatedRun(self, Machine(dispatch, memory, events, strict, of))
 
     @property
     def _how(self) -> How:
@@ -537,7 +540,7 @@ class TranslatedRun:
         dispatch = self.machine.dispatch
         raw = self._states[slot * self._plan.wave_bytes : (slot + 1) * self._plan.wave_bytes]
         wave.words, wave.address = raw[: 4 * self._plan.row_words].view(np.uint32), raw.ctypes.data
-        wave.wave_size = dispatch.wave_size
+        wave.wave_size, wave.vgpr_count, wave.acc_count = dispatch.wave_size, dispatch.vgpr_count, dispatch.acc_count
         wave.sgprs = wave.words[: state.SCALAR_FILE_WORDS]
         wave.vgprs = wave.words[state.RESERVED_WORDS :].reshape(-1, dispatch.wave_size)
         return wave

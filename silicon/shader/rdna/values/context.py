@@ -126,6 +126,9 @@ def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
         return (low ^ np.uint32(masks[0])) | (high ^ np.uint32(masks[1])) << np.uint32(16)
     # The third source of a float dot product.
     if ins.format == "VOP3P" and operand.type == "f32":
+        # Pairs of f32 apply their signs themselves, dword by dword.
+        if operand.size_bits == 64:
+            return value
         return _signs(value, F32.sign, operand.neg_halves[1], operand.neg_halves[0])
     if not (operand.abs or operand.neg):
         return value

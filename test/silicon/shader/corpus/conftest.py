@@ -1,5 +1,5 @@
-"""clang as the reference: one C source compiled for the GPU (clang 19, gfx1100 and gfx1201) and for this computer, and
-run on the same data.
+"""clang as the reference: one C source compiled for the GPU (clang 19: gfx1100, gfx1201, gfx942) and for this computer,
+and run on the same data.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Case:
 
 # This source runs at all levels and wave sizes.
 BOUNDS = "bounds.c"
+# Kernels with instructions that GFX9 lacks.
+RDNA_ONLY = frozenset(("dpp_share_xmask", "dpp8", "permlane16", "permlanex16", "permlane64"))
 ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
 
 
@@ -164,6 +166,15 @@ def pytest_generate_tests(metafunc):
                 for i, case in enumerate(found)
             ],
         )
+    elif "case_of_cdna3" in metafunc.fixturenames:
+        metafunc.parametrize(
+            ("case_of_cdna3", "number"),
+            [
+                pytest.param(case, i, id=case.name, marks=() if i % 16 == 8 else pytest.mark.fuzz)
+                for i, case in enumerate(found)
+                if case.name not in RDNA_ONLY
+            ],
+        )
 
 
 ENGINES = {"interpreter": Interpreter, "translator": Translator}
@@ -205,7 +216,8 @@ def corpus():
     """Compiles and runs sources that tests generate."""
     return SimpleNamespace(
         Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
-        compiled=compiled, values=values, launch=launch, engines=(Translator(), Translator(target="gfx1201")),
+        compiled=compiled, values=values, launch=launch,
+        engines=(Translator(), Translator(target="gfx1201"), Interpreter(target="gfx942")),
     )  # fmt: skip
 
 

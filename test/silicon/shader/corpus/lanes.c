@@ -5,7 +5,7 @@
 #ifdef __AMDGCN__
 #define WAVE __AMDGCN_WAVEFRONT_SIZE
 #define LANE __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0))
-#ifdef __GFX12__ /* ds_permute and ds_bpermute stay in a half of a wave64 on RDNA3, and do not on RDNA4 */
+#if defined(__GFX12__) || defined(__gfx942__) /* ds_permute and ds_bpermute stay in a half of a wave64 on RDNA3 only */
 #define IN_HALF(lane) ((LANE & 32) | (lane))
 #else
 #define IN_HALF(lane) (lane)
@@ -110,10 +110,12 @@ KERNEL(dpp_mirror, u32, u32, u32) {
   u32 x = OTHER((u32)__builtin_amdgcn_update_dpp(0, a[i], 0x140, 0xf, 0xf, 1), at_lane(a, i, LANE ^ 15));
   out[i] = x + OTHER((u32)__builtin_amdgcn_update_dpp(0, b[i], 0x141, 0xf, 0xf, 1), at_lane(b, i, LANE ^ 7));
 }
+#ifndef __gfx942__ /* GFX9 cannot exchange any lanes of a row. */
 KERNEL(dpp_share_xmask, u32, u32, u32) {
   u32 x = OTHER((u32)__builtin_amdgcn_update_dpp(0, a[i], 0x156, 0xf, 0xf, 1), at_lane(a, i, (LANE & 48) | 6));
   out[i] = x ^ OTHER((u32)__builtin_amdgcn_update_dpp(0, b[i], 0x169, 0xf, 0xf, 1), at_lane(b, i, LANE ^ 9));
 }
+#endif
 KERNEL(dpp_masks, u32, u32, u32) {
   out[i] = OTHER((u32)__builtin_amdgcn_update_dpp(b[i], a[i], 0x4e, 0x5, 0x3, 0),
                  (LANE >> 4 & 1) == 0 && (LANE & 15) < 8 ? at_lane(a, i, LANE ^ 2) : b[i]);
@@ -122,7 +124,9 @@ KERNEL(dpp_inactive, u32, u32, u32) {
   out[i] = 1;
   if (LANE & 1) out[i] = OTHER((u32)__builtin_amdgcn_update_dpp(b[i], a[i], 0x111, 0xf, 0xf, 1), 0);
 }
+#ifndef __gfx942__ /* GFX9 has no groups of eight lanes. */
 KERNEL(dpp8, u32, u32, u32) { out[i] = OTHER((u32)__builtin_amdgcn_mov_dpp8(a[i], 0x053977), at_lane(a, i, (LANE & 56) | (0x053977 >> 3 * (LANE & 7) & 7))); }
+#endif
 KERNEL(dpp_row_sum, u32, u32, u32) {
   u32 x = a[i];
 #ifdef __AMDGCN__
@@ -149,6 +153,7 @@ KERNEL(dpp_max_f32, f32, f32, f32) {
 #endif
   out[i] = x;
 }
+#ifndef __gfx942__ /* Nor has it these. */
 KERNEL(permlane16, u32, u32, u32) {
   out[i] = OTHER(__builtin_amdgcn_permlane16(0, a[i], 0x76543210, 0xfedcba98 ^ n * 0, 0, 0), a[i]) +
            OTHER(__builtin_amdgcn_permlane16(0, b[i], 0x01234567, 0x89abcdef, 0, 0),
@@ -164,6 +169,7 @@ KERNEL(permlane64, u32, u32, u32) { /* A wave32 does nothing, not even a move. *
   out[i] = a[i] - b[i];
 #endif
 }
+#endif
 KERNEL(wave_sum, u32, u32, u32) {
   u32 x = a[i];
 #ifdef __AMDGCN__
@@ -209,7 +215,12 @@ KERNEL(align_bit, u32, u32, u32) {
   out[i] = OTHER(__builtin_amdgcn_alignbit(a[i], b[i], n + i), (u32)(((u64)a[i] << 32 | b[i]) >> ((n + i) & 31))) ^
            OTHER(__builtin_amdgcn_alignbyte(a[i], b[i], i), (u32)(((u64)a[i] << 32 | b[i]) >> 8 * (i & 3)));
 }
-KERNEL(dot_i8, i32, u32, u32) { out[i] = OTHER(__builtin_amdgcn_sudot4(1, a[i], 1, b[i], 9, 0), dot4(a[i], b[i], 9)); }
+#ifdef __gfx942__
+#define DOT_I8(a, b, c) __builtin_amdgcn_sdot4(a, b, c, 0)
+#else
+#define DOT_I8(a, b, c) __builtin_amdgcn_sudot4(1, a, 1, b, c, 0)
+#endif
+KERNEL(dot_i8, i32, u32, u32) { out[i] = OTHER(DOT_I8(a[i], b[i], 9), dot4(a[i], b[i], 9)); }
 KERNEL(dot_u8, u32, u32, u32) {
   u32 z = 3;
   for (u32 k = 0; k < 32; k += 8) z += (a[i] >> k & 255) * (b[i] >> k & 255);

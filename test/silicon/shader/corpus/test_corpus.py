@@ -21,6 +21,11 @@ def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
     check(case_of_few, "-O1", 32, "interpreter", 1)
 
 
+def test_the_interpreter_on_code_for_cdna3(check, case_of_cdna3, number):
+    levels = ("-O1", "-O2", "-O0", "-O3")
+    check(case_of_cdna3, levels[number // 16 % len(levels)], 64, "interpreter", 1, "gfx942")
+
+
 def test_both_engines_on_code_for_rdna4(check, case_of_rdna4, number):
     ways, turn = (("-O1", 32), *TURNS), number // 8
     processor = ("gfx1200", "gfx1201")[turn // len(ways) % 2]

@@ -13,13 +13,14 @@ LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 
 
 @pytest.mark.seeds(3)
-@pytest.mark.parametrize("number", [0, 1], ids=["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["gfx1100", "gfx1201", "gfx942"])
 def test_random_sources_compute_the_same_and_break_no_rule(corpus, number, seed, tmp_path):
     engine = corpus.engines[number]
     source = corpus.Source(seed)
     path = tmp_path / f"random_{seed}.c"
     path.write_text(source.text)
-    level, wave_size = LEVELS[seed % len(LEVELS)], (32, 64)[seed // len(LEVELS) % 2]
+    wave_size = 64 if engine.target == "gfx942" else (32, 64)[seed // len(LEVELS) % 2]
+    level = LEVELS[seed % len(LEVELS)]
     lanes = f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64"
     flags = (*corpus.GPU_FLAGS, f"-mcpu={engine.target}", level, lanes)
     program = load(corpus.compiled(path, flags, tmp_path).read_bytes())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4
-from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, base_mnemonic
+from ringup.silicon.shader.rdna.decoding.gcn_names import engine_name
+from ringup.silicon.shader.rdna.decoding.generations import CDNA3, RDNA3, RDNA4
+from ringup.silicon.shader.rdna.interpreter.value_table import CDNA_VALUES, VALUES, base_mnemonic
 
 FORMATS = (
     "SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPDX", "VOPDY", "VINTERP",
@@ -44,3 +45,25 @@ def test_every_alu_opcode_without_a_value_has_its_reason():
 
 def test_every_value_is_of_an_opcode_that_there_is():
     assert set(VALUES) <= names()
+
+
+# Of CDNA3, besides those above.
+CDNA3_REASONS = {
+    "control flow and hardware registers: the interpreter's core": (
+        "s_set_gpr_idx_on", "s_set_gpr_idx_idx", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_rfe_restore_b64",
+        "s_setvskip", "s_call_b64", "s_getpc_b64", "s_getreg_b32", "s_rfe_b64", "s_setpc_b64", "s_setreg_b32", "s_setreg_imm32_b32",
+        "s_swappc_b64", "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64",
+    ),
+    "nothing to compute": ("v_clrexcp",),
+    "LLVM has them, AMD's document does not: refused": (
+        "v_screen_partition_4se_b32", "v_exp_legacy_f32", "v_log_legacy_f32",
+    ),
+}  # fmt: skip
+
+
+def test_every_alu_opcode_of_cdna3_without_a_value_has_its_reason():
+    formats = ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3A", "VOP3B", "VOP3P", "VOP3P-MAI")
+    found = {engine_name(one.mnemonic) for one in isa.target(CDNA3.facts).instructions if one.format in formats}
+    reasons = {one for group in CDNA3_REASONS.values() for one in group}
+    assert found - set(CDNA_VALUES) == reasons
+    assert set(CDNA_VALUES) - set(VALUES) <= found
