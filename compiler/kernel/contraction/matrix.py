@@ -16,6 +16,7 @@ from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, cast, node
 from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.frame import Lowered
+from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.compiler.kernel.contraction.contraction import Contraction, Problem, Run, by_speed
@@ -24,6 +25,8 @@ from ringup.compiler.machine.ir import I32, Value
 FRAGMENT = 16
 # Lanes of RDNA's waves, for which TILES are.
 WAVE = 32
+# The usual depth of a tile.
+DEEP = 32
 # For each factor dtype, the dtype of the sums.
 SUMS = {
     dtypes.float16: dtypes.float32,
@@ -82,12 +85,15 @@ TRIED = (
 )
 
 
-# The same for waves of 64 lanes, which hold larger rectangles.
+# The same for waves of 64 lanes, which hold larger rectangles. A card has so many of their units that most products
+# have few tiles for each, and deep ones hide more of the latency of loads.
 WIDE_TILES = (
     MatrixTile(128, 128, 32, 2, 2, 1.0),
     MatrixTile(128, 64, 32, 2, 1, 0.9),
     MatrixTile(64, 128, 32, 1, 2, 0.9),
+    MatrixTile(64, 64, 64, 2, 2, 0.8),
     MatrixTile(64, 64, 32, 2, 1, 0.75),
+    MatrixTile(32, 32, 64, 1, 2, 0.5),
     MatrixTile(32, 64, 32, 1, 2, 0.6),
     MatrixTile(32, 32, 32, 1, 1, 0.45),
     MatrixTile(16, 32, 32, 1, 1, 0.35),
@@ -95,10 +101,8 @@ WIDE_TILES = (
 WIDE_TRIED = (
     MatrixTile(128, 128, 32, 4, 2, 0.9),
     MatrixTile(128, 128, 32, 2, 4, 0.9),
-    MatrixTile(64, 64, 64, 2, 2, 0.75),
     MatrixTile(64, 64, 32, 1, 1, 0.75),
     MatrixTile(64, 64, 32, 2, 2, 0.75),
-    MatrixTile(32, 32, 64, 1, 2, 0.4),
 )
 
 
@@ -234,11 +238,13 @@ def _kind(problem: Problem, traits: Traits) -> MatrixTraits:
 
 def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> list[MatrixTile]:
     """Return the tiles for the factors' type and the target's waves: with less depth for wider types, and without those
-    that LDS does not hold. `problem` is `narrowed`.
+    that LDS does not hold or that are deeper than the sum. `problem` is `narrowed`.
     """
     kind, size_bytes = _kind(problem, traits), problem.sides[0].factor.dtype.size_bytes
     found = []
     for tile in tiles:
+        if tile.k > DEEP and tile.k > most(problem.depth.size):
+            continue
         k = max(kind.depth, tile.k * 2 // max(2, size_bytes))
         slices = 2 * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
         if k % kind.depth == 0 and slices <= traits.lds_bytes:
