@@ -28,9 +28,12 @@ FILES = {
     "navi32": r"(gc_11_0_3|psp_13_0_10|sdma_6_0_3|smu_13_0_10|dcn_3_2_0|vcn_4_0_0)(?!.*kicker).*\.bin",
     "navi44": r"(gc_12_0_0|psp_14_0_2|sdma_7_0_0|smu_14_0_2|dcn_4_0_1|vcn_5_0_0)(?!.*kicker).*\.bin",
     "navi48": r"(gc_12_0_1|psp_14_0_3|sdma_7_0_1|smu_14_0_3|dcn_4_0_1|vcn_5_0_0)(?!.*kicker).*\.bin",
+    "mi300x": r"(gc_9_4_3|psp_13_0_6|sdma_4_4_2|smu_13_0_6|vcn_4_0_3).*\.bin",
     "navi33": r"(gc_11_0_2|psp_13_0_7|sdma_6_0_2|smu_13_0_7|dcn_3_2_1|vcn_4_0_4)(?!.*kicker).*\.bin",
 }
-HEADER_BYTES, SIGNATURE_BYTES, PADDING_BYTES, STEP = 0x100, 0x100, 16, 16
+HEADER_BYTES, PADDING_BYTES, STEP = 0x100, 16, 16
+# by the type word at 0x34: keys of 2048 and 4096 bits
+SIGNATURE_BYTES = {0: 0x100, 2: 0x200}
 MAGICS = (b"$PS1", bytes(4))
 # flag of the newer form, which states no digest, and a size that is not the whole
 SIGNED_ALONE = 2
@@ -121,7 +124,7 @@ def find(data: bytes) -> Iterator[Found]:
     at = 0
     while at + HEADER_BYTES <= len(data):
         stated, body_bytes = _word(data, at + 0x6C), _word(data, at + 0x14)
-        size = HEADER_BYTES + body_bytes + SIGNATURE_BYTES
+        size = HEADER_BYTES + body_bytes + SIGNATURE_BYTES.get(_word(data, at + 0x34), 0x100)
         fits = body_bytes and at + size <= len(data)
         magic = data[at + 0x10 : at + 0x14]
         alone = magic == MAGICS[0] and data[at + 0x5B] & SIGNED_ALONE and data[at + 0x30] == 1
@@ -136,7 +139,7 @@ def find(data: bytes) -> Iterator[Found]:
 
 def digest_is_right(part: bytes) -> bool:
     """Return whether the header's digest is that of the body, which may be padded after the summed bytes."""
-    body = part[HEADER_BYTES:-SIGNATURE_BYTES]
+    body = part[HEADER_BYTES : HEADER_BYTES + _word(part, 0x14)]
     return any(sha256(body[: len(body) - less]).digest() == part[0xD0:0xF0] for less in range(PADDING_BYTES))
 
 
