@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path as Folder
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
 from ringup.autogen.regdb import open_chip
-from ringup.errors import CardBusy, DeviceLost, NotSupported
+from ringup.errors import CardBusy, DeviceLost, NotSupported, Unmodelled
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.board.chips import ChipRow
@@ -22,21 +23,26 @@ from ringup.silicon.amd.board.df import DataFabric
 from ringup.silicon.amd.board.ih import Ih
 from ringup.silicon.amd.board.nbio import Nbio
 from ringup.silicon.amd.board.smuio import Rom, Smuio
-from ringup.silicon.amd.common.parts import Board, Resettable
+from ringup.silicon.amd.common.parts import Board, InterruptSink, Resettable
+from ringup.silicon.amd.gc.local import Node, board_of, node_of_core, node_of_die
+from ringup.silicon.amd.gc.no_cores import NoCores
+from ringup.silicon.amd.memory.athub import Athub
 from ringup.silicon.amd.memory.caches import Caches
 from ringup.silicon.amd.memory.hdp import Hdp
-from ringup.silicon.amd.memory.hub import GFXHUB, MEMORY_HUBS, VmHub
+from ringup.silicon.amd.memory.hub import GFXHUBS, MEMORY_HUBS, VmHub
+from ringup.silicon.amd.memory.umc import Channels
 from ringup.silicon.amd.psp.processor import Psp
 from ringup.silicon.amd.rows import unnamed
 from ringup.silicon.amd.rows.unnamed import Unnamed
 from ringup.silicon.amd.sdma.engine import Sdma
 from ringup.silicon.amd.smu.controller import Smu
+from ringup.silicon.amd.smu.instinct import InstinctSmu
 from ringup.silicon.amd.smu.thm import Thm
 from ringup.silicon.amd.stuck import mistakes, unfinished
 from ringup.silicon.common.cells import Cells, RegisterSpace, block_map
 from ringup.silicon.common.clock import PowerDomain, VirtualClock
 from ringup.silicon.common.combining import Combining, Place
-from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.faults import FaultKind, Faults
 from ringup.silicon.common.interrupts import Interrupts
 from ringup.silicon.common.log import Event, EventLog
 from ringup.silicon.common.memory import HostBuffer, HostMemory, Vram
@@ -46,12 +52,16 @@ from ringup.silicon.pci.function import Function, FunctionRow
 from ringup.silicon.pci.path import Bar, ConfigAccess, Path, Target
 from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
 from ringup.silicon.pci.peers import peer_span
-from ringup.silicon.pci.tree import Node, Tree
+from ringup.silicon.pci.tree import Node as TreeNode
+from ringup.silicon.pci.tree import Tree
 from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.host.code_cache import CodeCache
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
+HALF_CORE = FaultKind("half_core", "from the next reset on, half of a graphics core is fused off", "which core")
+# cores whose programs the model does not run
+CDNA3 = "gfx942"
 # in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
 FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
@@ -100,7 +110,7 @@ class VirtualRadeon:
         self.clock = PowerDomain(clock or VirtualClock())
         self.log = EventLog(self.clock)
         self.faults = Faults()
-        self.faults.know(*PEER_FAULTS)
+        self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE)
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
         self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
@@ -118,8 +128,11 @@ class VirtualRadeon:
         wgp_count = self.chip.gc.core.compute_units // 2
         self._caches = caches
         on_disk = None if code_folder is None else CodeCache(code_folder)
-        translator = Translator(wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=self.chip.gc.core.target)
-        self._wire_blocks(engine or translator, strict=strict)
+        target = self.chip.gc.core.target
+        if engine is None and target == CDNA3:
+            engine = NoCores(target)
+        translator = partial(Translator, wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=target)
+        self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()
         # whether the machine that the slot belongs to passes the card's requests up to host memory
         self.reaches_host: Callable[[], bool] = lambda: True
@@ -132,8 +145,8 @@ class VirtualRadeon:
     def _wire_bus(self) -> None:
         upstream, downstream, *endpoint = self.chip.functions
         gpu = Function(endpoint[0], self.interrupts)
-        below = [Node(gpu)] + [Node(Function(row), (0, n)) for n, row in enumerate(endpoint[1:], start=1)]
-        self.tree = Tree(Node(Function(upstream), below=[Node(Function(downstream), below=below)]))
+        below = [TreeNode(gpu)] + [TreeNode(Function(row), (0, n)) for n, row in enumerate(endpoint[1:], start=1)]
+        self.tree = Tree(TreeNode(Function(upstream), below=[TreeNode(Function(downstream), below=below)]))
         self.gpu = gpu
         self.path = Path(self.tree, gpu, self.clock, self.faults, self.log)
         self.config = ConfigAccess(self.path, gpu)
@@ -152,28 +165,18 @@ class VirtualRadeon:
         self.nbio = Nbio(board, chip, self.hdp, {node.function.row.name: node.function for node in self.tree.nodes()})
         self.smuio = self._add(Smuio(board, chip, self.image))
         self.df = self._add(DataFabric(board, chip))
-        gc_major = chip.gc.core.version[0]
-        mmhub_cells, gc_cells, mp_cells = (self._registers(block) for block in ("mmhub", "gc", "mp"))
-        self.mmhub = self._add(VmHub(board, mmhub_cells, MEMORY_HUBS[gc_major], None, gc_major))
-        self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None, gc_major))
-        self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt, self.gpu.intx_done))
-        self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
-        if self._caches:
-            self.board.caches = self.gfxhub.caches = self._add(Caches(board))
-        engines = range(chip.gc.sdma_engines)
-        self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index, chip.gc.sdma)) for index in engines]
-        self.gc = self._add(
-            GraphicsCore(
-                board, gc_cells, self.gfxhub, self.ih, engine, row=chip.gc.core, sdma=tuple(self.sdma), strict=strict
-            )
-        )
+        self._wire_memory()
+        if chip.cores > 1:
+            self._add(Athub(board))
+        self._wire_cores(engine, strict=strict)
+        power = InstinctSmu if chip.bus.chiplets else Smu
         self.smu = self._add(
-            Smu(
+            power(
                 board,
-                mp_cells,
+                self._mp_cells,
                 self.mmhub,
                 chip.power,
-                busy_ns=lambda: self.gc.busy_ns,
+                busy_ns=lambda: max(core.busy_ns for core in self.cores),
                 on_mode1_reset=self.mode1_reset,
             )
         )
@@ -181,34 +184,121 @@ class VirtualRadeon:
         self.psp = self._add(
             Psp(
                 board,
-                mp_cells,
+                self._mp_cells,
                 self.mmhub,
-                [self.smu, self.gc, *self.sdma],
+                [self.smu, *self.cores, *self.sdma],
                 tmr_bytes=chip.tmr_bytes,
                 boot_tmr=chip.boot_tmr,
                 on_autoload=self.gc.autoload,
                 on_mode1_reset=self.mode1_reset,
                 waiting=lambda: self.hdp.holds,
+                decrypts=chip.decrypts,
+                hive=chip.hive,
+                on_partition=self._partition if chip.cores > 1 else None,
             )
         )
+        self._wire_doorbells()
+        self._wire_rest()
+
+    def _wire_memory(self) -> None:
+        """Make the VM hubs: one for each graphics core, and one for the other blocks of each die."""
+        board, chip = self.board, self.chip
+        major = chip.gc.core.version[0]
+        memory_cells = [self._registers("mmhub", die) for die in range(chip.dies)]
+        self._gc_cells = [self._registers("gc", core) for core in range(chip.cores)]
+        self._mp_cells = self._registers("mp")
+        # an engine of a core finds its own registers at the first core's addresses
+        self._boards = [board] if chip.cores == 1 else [board_of(board, core) for core in range(chip.cores)]
+        self.mmhubs = [self._add(VmHub(board, cells, MEMORY_HUBS[major], None, major)) for cells in memory_cells]
+        self.gfxhubs = [
+            self._add(VmHub(home, cells, GFXHUBS[major], None, major))
+            for home, cells in zip(self._boards, self._gc_cells, strict=True)
+        ]
+        self.mmhub, self.gfxhub = self.mmhubs[0], self.gfxhubs[0]
+        self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt, self.gpu.intx_done))
+        for die, hub in enumerate(self.mmhubs):
+            hub.interrupts = self._die_sink(die)
+        for core, hub in enumerate(self.gfxhubs):
+            hub.interrupts = self._core_sink(core)
+        if self._caches:
+            self.board.caches = self.gfxhub.caches = self._add(Caches(board))
+
+    def _die_sink(self, die: int) -> InterruptSink:
+        return self.ih if self.chip.dies == 1 else Node(self.ih, node_of_die(die))
+
+    def _core_sink(self, core: int) -> InterruptSink:
+        return self.ih if self.chip.cores == 1 else Node(self.ih, node_of_core(core))
+
+    def _wire_cores(self, engine: Engine, *, strict: bool) -> None:
+        chip = self.chip
+        self.sdma = [self._add(self._copier(index)) for index in range(chip.gc.sdma_engines)]
+        shared, own = ((), tuple(self.sdma)) if chip.gc.sdma.local else (tuple(self.sdma), ())
+        self.cores = [
+            self._add(
+                GraphicsCore(
+                    self._boards[core],
+                    self._gc_cells[core],
+                    self.gfxhubs[core],
+                    self._core_sink(core),
+                    engine,
+                    row=chip.gc.core,
+                    sdma=shared,
+                    copiers=own,
+                    strict=strict,
+                )
+            )
+            for core in range(chip.cores)
+        ]
+        self.gc = self.cores[0]
+        if chip.cores > 1:
+            self._partition(1)
+
+    def _copier(self, index: int) -> Sdma:
+        chip = self.chip
+        if not chip.gc.sdma.local:
+            return Sdma(self.board, self.gfxhub, self.ih, self._gc_cells[0], index, chip.gc.sdma)
+        die = index * chip.dies // chip.gc.sdma_engines
+        cells = self._registers("sdma", index)
+        return Sdma(self.board, self.mmhubs[die], self._die_sink(die), cells, index, chip.gc.sdma)
+
+    def _partition(self, parts: int) -> None:
+        """Split the graphics cores into as many parts."""
+        if parts != 1:
+            raise Unmodelled(f"{parts} partitions of the graphics cores: the model has one (SPX)")
+        for number, cells in enumerate(self._gc_cells):
+            cells.put("CP_HYP_XCP_CTL", VIRTUAL_XCC_ID=number, NUM_XCC_IN_XCP=self.chip.cores)
+
+    def _wire_doorbells(self) -> None:
         self.nbio.listen("ih", self.ih)
-        self.nbio.listen("gc", self.gc)
+        for core in self.cores:
+            self.nbio.listen("gc", core)
         for copier in self.sdma:
             self.nbio.listen("sdma", copier)
-        blocks = {place.block for place in open_chip(chip.name).row.places}
-        for block, instance in UNMODELLED_BLOCKS:
-            if block in blocks:
+
+    def _wire_rest(self) -> None:
+        """Put the blocks without a model on the bus, and dwords without a name."""
+        places = {place.block: len(place.bases) for place in open_chip(self.chip.name).row.places}
+        wanted: tuple[tuple[str, int], ...] = UNMODELLED_BLOCKS
+        if self.chip.dies > 1:
+            wanted = tuple((block, instance) for block, count in places.items() for instance in range(count))
+        for block, instance in wanted:
+            if block in places and not self.board.space.has(block, instance):
                 self._registers(block, instance)
-
         for row in unnamed.ROWS:
-            self._unnamed(row)
+            for core in range(self.chip.cores):
+                self._unnamed(row, core)
+        if self.chip.dies > 1:
+            row = unnamed.RAS_CAPABILITY
+            first = block_map(self.chip.name, row.block, 0).addresses[row.first] + row.distance
+            self.board.space.door(first, 4, lambda address: unnamed.RAS_CAPABILITIES, lambda address, value: None)
+            self._add(Channels(self.board, self.chip.dies))
 
-    def _unnamed(self, row: Unnamed) -> None:
+    def _unnamed(self, row: Unnamed, core: int) -> None:
         """Map dwords that no header names: they read as 0 and ignore writes."""
-        places = block_map(self.chip.name, row.block, 0)
-        if row.chip and row.first in places.addresses:
+        places = block_map(self.chip.name, row.block, core)
+        if (row.chip and row.first in places.addresses) or (row.radeon and self.chip.dies > 1):
             return
-        first = block_map(row.chip or self.chip.name, row.block, 0).addresses[row.first] + row.distance
+        first = block_map(row.chip or self.chip.name, row.block, core).addresses[row.first] + row.distance
         for address in range(first, places.addresses[row.to] if row.to else first + 4, 4):
             # after a distance the range belongs to the row, even where a header names registers in it
             if row.distance or address not in places.names:
@@ -351,12 +441,22 @@ class VirtualRadeon:
         """Do what the board's own firmware does after a reset, before any driver: place VRAM, store the discovery
         binary.
         """
-        top = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
+        top = FB_LOCATION + -(-(self.vram.size_bytes + self.chip.kept_bytes) // FB_UNIT) - 1
         # drivers program these for virtual functions only; the VBIOS posts them for the card
-        for hub in (self.mmhub, self.gfxhub):
+        for hub in (*self.mmhubs, *self.gfxhubs):
             hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_BASE"] = FB_LOCATION
             hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_TOP"] = top
-        self.vram.write(self.vram.size_bytes - discovery.TOP_OFFSET, discovery.build(self.chip))
+            # each of the linked cards has a region of as many bytes, and this one is the first
+            if (hive := self.chip.hive) is not None:
+                hub.cells.put("MC_VM_XGMI_LFB_CNTL", PF_MAX_REGION=hive.cards - 1, PF_LFB_REGION=0)
+                hub.cells.put("MC_VM_XGMI_LFB_SIZE", PF_LFB_SIZE=top - FB_LOCATION + 1)
+        self.vram.write(
+            self.vram.size_bytes - discovery.TOP_OFFSET,
+            discovery.build(self.chip, self.faults.get("discovery_contradicts") or 0),
+        )
+        half = self.faults.get("half_core")
+        if half is not None and 0 <= half < len(self.cores):
+            self.cores[half].grbm.lose_half()
 
     def _reset_blocks(self, *, keep_scratch: bool) -> None:
         # writes that the host posted before the reset arrive first
@@ -366,6 +466,8 @@ class VirtualRadeon:
         self.nbio.reset(keep_scratch=keep_scratch)
         for block in self._blocks:
             block.reset()
+        if self.chip.cores > 1:
+            self._partition(1)
         self.vram.lose()
         self._post()
 

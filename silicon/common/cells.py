@@ -476,6 +476,10 @@ class RegisterSpace:
             if door in (doors := self._doors.get(page, [])):
                 doors.remove(door)
 
+    def has(self, block: str, instance: int) -> bool:
+        """Return whether a block is on the bus."""
+        return any((cells.block, cells.instance) == (block, instance) for cells in set(self._owner.values()))
+
     def owner(self, address: int) -> Cells | None:
         """Return the block that an address belongs to."""
         return self._owner.get(address)

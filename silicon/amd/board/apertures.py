@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import cache
 
+from ringup.autogen.regdb import open_chip
 from ringup.errors import GuestError
 from ringup.silicon.amd.board.nbio import Nbio
 from ringup.silicon.amd.common.parts import Board
@@ -18,17 +19,20 @@ KICKS = (
     ("gc", "SDMA?_QUEUE?_RB_WPTR"), ("gc", "CP_RB?_WPTR"), ("gc", "GCVM_INVALIDATE_ENG*_REQ"),
     ("mmhub", "MMVM_INVALIDATE_ENG*_REQ"), ("mp", "MP0_SMN_C2PMSG_35"), ("mp", "MP0_SMN_C2PMSG_64"),
     ("mp", "MP0_SMN_C2PMSG_67"), ("mp", "MPASP_SMN_C2PMSG_35"), ("mp", "MPASP_SMN_C2PMSG_64"), ("mp", "MPASP_SMN_C2PMSG_67"),
-    ("mp", "MP1_SMN_C2PMSG_66"), ("mp", "MP1_SMN_C2PMSG_75"),
+    ("mp", "MP1_SMN_C2PMSG_66"), ("mp", "MP1_SMN_C2PMSG_75"), ("gc", "VM_INVALIDATE_ENG*_REQ"),
+    ("mmhub", "VM_INVALIDATE_ENG*_REQ"), ("sdma", "SDMA_*_RB_WPTR"),
 )  # fmt: skip
 
 
 @cache
 def kicks(chip: str) -> dict[int, str]:
     """Return the registers that match `KICKS`: names by byte address."""
+    places = {place.block: len(place.bases) for place in open_chip(chip).row.places}
     return {
         address: name
         for block, pattern in KICKS
-        for name, address in block_map(chip, block, 0).addresses.items()
+        for instance in range(places.get(block, 0))
+        for name, address in block_map(chip, block, instance).addresses.items()
         if fnmatchcase(name, pattern)
     }
 

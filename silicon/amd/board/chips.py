@@ -13,6 +13,7 @@ from ringup.autogen.linux import pci as regs
 from ringup.errors import NoSuchCard
 from ringup.silicon.amd.gc import grbm
 from ringup.silicon.amd.gc.grbm import GcRow
+from ringup.silicon.amd.psp.applications import Hive
 from ringup.silicon.amd.sdma.engine import SDMA_6, SDMA_7, SdmaRow
 from ringup.silicon.amd.smu import tables
 from ringup.silicon.amd.smu.tables import PowerRow
@@ -79,13 +80,17 @@ class GcShape:
 
 @dataclass(frozen=True, slots=True)
 class BusRow:
-    """The bus interface: its block in the register database, and the prefix of its doorbell ranges."""
+    """The bus interface: its block in the register database, and the prefix of its doorbell ranges. `chiplets`: it
+    serves several I/O dies.
+    """
 
     block: str
     doorbells: str
+    chiplets: bool = False
 
 
 NBIO_4_3 = BusRow("nbio", "S2A_DOORBELL_ENTRY_")
+NBIO_7_9 = BusRow("nbio", "DOORBELL0_CTRL_ENTRY_", chiplets=True)
 NBIF_6_3 = BusRow("nbif", "GDC_S2A0_S2A_DOORBELL_ENTRY_")
 
 
@@ -125,6 +130,19 @@ class ChipRow:
     part_number: str
     vbios_date: str
     vbios_version: str
+    # graphics cores, and I/O dies, each with a memory hub
+    cores: int = 1
+    dies: int = 1
+    # SMUIO_MCM_CONFIG.PKG_TYPE
+    package: int = 0
+    # form of the lists of blocks and of the core's shape: amdgpu's discovery.h
+    table_version: int = 3
+    # whether the security processor decrypts images
+    decrypts: bool = False
+    # memory behind `vram_bytes` that the board's firmware keeps, within the range of the memory controllers
+    kept_bytes: int = 0
+    # the cards that it is linked with
+    hive: Hive | None = None
 
 
 class Link(NamedTuple):
@@ -371,7 +389,10 @@ CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33, NAVI44, NAVI48)}
 
 def find(name: str) -> ChipRow:
     """Return the row of a chip; an unknown name raises `NoSuchCard`, which lists the known ones."""
+    # it builds on this module
+    from ringup.silicon.amd.board.instinct import UNLISTED
+
     try:
-        return CHIPS[name]
+        return (CHIPS | UNLISTED)[name]
     except KeyError:
         raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(CHIPS)}") from None

@@ -20,7 +20,7 @@ class GraphicsCore:
     """All blocks of the core. Implements `parts.DoorbellClient`, `parts.FirmwareTarget` and `parts.Resettable`.
 
     `cells` are the core's registers, already on the bus; the caller resets them before this block. The PSP calls
-    `autoload`.
+    `autoload`. `sdma`: copy engines among the core's registers; `copiers`: those that are blocks of their own.
     """
 
     def __init__(
@@ -33,16 +33,21 @@ class GraphicsCore:
         *,
         row: GcRow = NAVI31,
         sdma: tuple[SdmaQueues, ...] = (),
+        copiers: tuple[SdmaQueues, ...] = (),
         strict: bool = True,
     ) -> None:
         self.grbm = Grbm(board, cells, row)
-        self.rlc = Rlc(board, cells, row.generation.boot)
+        self.rlc = Rlc(board, cells, row.generation)
         self._direct = DirectLoad(board, cells)
         self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
-        self.sequencers = Sequencers(cells, self.grbm, self._waves, self._kill_waves)
-        self.mes = Mes(self.cp, sdma)
-        self.cp.scheduler = self.mes
+        if row.generation.mes is None:
+            self.cp.run_list.copiers = copiers
+        # the words of a wave are those of RDNA
+        if row.cus_per_wgp > 1:
+            self.sequencers = Sequencers(cells, self.grbm, self._waves, self._kill_waves)
+        if row.generation.mes is not None:
+            self.mes = self.cp.scheduler = Mes(self.cp, sdma)
         self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset
         self.grbm.on_soft_reset = self._soft_reset
 

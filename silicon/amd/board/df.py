@@ -23,12 +23,15 @@ class DataFabric:
 
     def __init__(self, board: Board, chip: ChipRow) -> None:
         database = open_chip(chip.name)
-        place = next(place for place in database.row.places if place.block == "df")
-        bases = place.bases[0] + chip.extra_bases.get("df", ())
-        known = set(database.file(place).names())
+        place = next((place for place in database.row.places if place.block == "df"), None)
         self.values: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._note = board.log.note
+        # a card whose data fabric has no registers that a driver uses
+        if place is None:
+            return
+        bases = place.bases[0] + chip.extra_bases.get("df", ())
+        known = set(database.file(place).names())
         for name in known.intersection(self.NAMES):
             register = database.register(name)
             if register.segment is None or register.offset is None:

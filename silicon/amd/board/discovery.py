@@ -7,13 +7,14 @@ Source: amdgpu include/discovery.h (layout, checksums), amdgpu_discovery.c (what
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ringup.autogen.amd import discovery as facts
 from ringup.autogen.regdb import open_chip
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.board.chips import ChipRow
+from ringup.silicon.common.faults import FaultKind
 
 TOP_OFFSET = 64 << 10  # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
 HW_IDS = {  # block of the register database: its name in soc15_hw_ip.h
@@ -31,9 +32,21 @@ HW_IDS = {  # block of the register database: its name in soc15_hw_ip.h
     "df": "DF_HWID",
     "umc": "UMC_HWID",
     "lsdma": "LSDMA_HWID",
+    # a block of its own where the graphics core lies on several dies
+    "sdma": "SDMA0_HWID",
     "vcn": "VCN_HWID",
     "dcn": "DMU_HWID",
 }
+CORE_HARVESTED, LISTED_TWICE, BAD_SUM = 1, 2, 3
+FAULTS = (
+    FaultKind(
+        "discovery_contradicts",
+        "after the next reset the discovery binary contradicts the card or itself",
+        "1: the last graphics core is listed as fused off; 2: the first is listed twice, with other bases; 3: bad checksum",
+    ),
+)
+# in dwords, between the two bases
+MOVED = 0x1000
 # the checksum of the binary covers everything after it
 SUM_START = facts.binary_header.offset_of("binary_checksum") + 2
 
@@ -71,13 +84,16 @@ def _database(chip: ChipRow) -> Iterator[Ip]:
             yield Ip(hw_id, instance, (major, minor, revision), (*bases, *extra))
 
 
-def build(chip: ChipRow) -> bytes:
-    """Return the binary of a chip."""
+def build(chip: ChipRow, wrong: int = 0) -> bytes:
+    """Return the binary of a chip. `wrong`: a value of the fault `discovery_contradicts`."""
     listed = ips(chip)
+    core = next(ip for ip in listed if ip.hw_id == facts.GC_HWID)
+    if wrong == LISTED_TWICE:
+        listed.append(replace(core, bases=tuple(base + MOVED for base in core.bases)))
     tables = {
-        facts.IP_DISCOVERY: _ip_table(listed, facts.binary_header.SIZE),
-        facts.GC: _gc_table(chip),
-        facts.HARVEST_INFO: _harvest_table(chip, listed),
+        facts.IP_DISCOVERY: _ip_table(listed, facts.binary_header.SIZE, chip.table_version),
+        facts.GC: _gc_table(chip) if chip.gc.core.cus_per_wgp > 1 else _gc_table_2(chip),
+        facts.HARVEST_INFO: _harvest_table(chip, listed, lost_core=wrong == CORE_HARVESTED),
         facts.MALL_INFO: _mall_table(chip),
     }
     header = facts.binary_header(binary_signature=facts.BINARY_SIGNATURE, version_major=1, version_minor=0)
@@ -89,7 +105,7 @@ def build(chip: ChipRow) -> bytes:
         body += table + bytes(-len(table) % 4)
     header.binary_size = facts.binary_header.SIZE + len(body)
     binary = bytearray(_bytes(header, facts.binary_header.SIZE)) + body
-    struct.pack_into("<H", binary, SUM_START - 2, _byte_sum(binary[SUM_START:]))
+    struct.pack_into("<H", binary, SUM_START - 2, _byte_sum(binary[SUM_START:]) ^ (wrong == BAD_SUM))
     return bytes(binary)
 
 
@@ -101,20 +117,23 @@ def _bytes(view: object, size_bytes: int) -> bytes:
     return bytes(memory(view)[:size_bytes])
 
 
-def _ip_table(listed: Iterable[Ip], place: int) -> bytes:
-    """Return the list of blocks of one die, version 3. Offsets in it count from the start of the binary, where it lies
-    at `place`.
+def _ip_table(listed: Iterable[Ip], place: int, version: int) -> bytes:
+    """Return the list of blocks of one die, version 3, or 4 with 64-bit bases. Offsets in it count from the start of
+    the binary, where it lies at `place`.
     """
+    wide = version >= 4
+    size, digit = (facts.ip_v4.SIZE, "Q") if wide else (facts.ip_v3.SIZE, "I")
     entries = [
-        facts.ip_v3.pack(ip.hw_id, ip.instance, len(ip.bases), *ip.version, 0, 0)
-        + struct.pack(f"<{len(ip.bases)}I", *ip.bases)
+        struct.pack("<HBB3BB", ip.hw_id, ip.instance, len(ip.bases), *ip.version, 0).ljust(size, b"\0")
+        + struct.pack(f"<{len(ip.bases)}{digit}", *ip.bases)
         for ip in listed
     ]
     die = facts.die_header.pack(0, len(entries)) + b"".join(entries)
     header_size = facts.ip_discovery_header.SIZE
     header = facts.ip_discovery_header(
-        signature=facts.DISCOVERY_TABLE_SIGNATURE, version=3, size=header_size + len(die), num_dies=1
-    )
+        signature=facts.DISCOVERY_TABLE_SIGNATURE, version=version, size=header_size + len(die), num_dies=1,
+        base_addr_64_bit=int(wide),
+    )  # fmt: skip
     header.die_info[0].die_offset = place + header_size
     return _bytes(header, header_size) + die
 
@@ -141,11 +160,35 @@ def _gc_table(chip: ChipRow) -> bytes:
     return _bytes(table, facts.gc_info_v1_2.SIZE)
 
 
-def _harvest_table(chip: ChipRow, listed: Iterable[Ip]) -> bytes:
+def _gc_table_2(chip: ChipRow) -> bytes:
+    """Return the shape of one of the cores without WGPs."""
+    gc = chip.gc
+    table = facts.gc_info_v2_1(
+        gc_num_se=gc.core.shader_engines,
+        gc_num_cu_per_sh=gc.core.wgps_per_array,
+        gc_num_sh_per_se=gc.core.arrays_per_engine,
+        gc_num_rb_per_se=gc.backends_per_engine,
+        gc_num_tccs=gc.gl2_channels,
+        gc_num_gprs=gc.core.simd_vgprs,
+        gc_num_tcp_per_sh=gc.core.wgps_per_array,
+        gc_tcp_size_per_cu=gc.l1_kib,
+        gc_tcc_size=gc.l2_kib // gc.gl2_channels,
+        **gc.info,
+    )
+    table.header.table_id = facts.GC_TABLE_ID
+    table.header.version_major, table.header.version_minor = 2, 1
+    table.header.size = facts.gc_info_v2_1.SIZE
+    return _bytes(table, facts.gc_info_v2_1.SIZE)
+
+
+def _harvest_table(chip: ChipRow, listed: Sequence[Ip], *, lost_core: bool) -> bytes:
     fused_off = {getattr(facts, HW_IDS[block]) for block in chip.harvested}
+    gone = [ip for ip in listed if ip.hw_id in fused_off]
+    if lost_core:
+        gone.append([ip for ip in listed if ip.hw_id == facts.GC_HWID][-1])
     table = facts.harvest_table()
     table.header.signature = facts.HARVEST_TABLE_SIGNATURE
-    for entry, ip in enumerate(ip for ip in listed if ip.hw_id in fused_off):
+    for entry, ip in enumerate(gone):
         table.list[entry].hw_id, table.list[entry].number_instance = ip.hw_id, ip.instance
     return _bytes(table, facts.harvest_table.SIZE)
 

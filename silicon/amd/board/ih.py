@@ -1,6 +1,7 @@
 """The interrupt handler (OSSSYS): two rings of 32-byte entries in memory, write-back of the write pointer, MSIs.
 
-Source: amdgpu ih_v6_0.c (protocol), amdgpu_ih.c (layout of an entry), osssys_6_0_0 headers (registers).
+Source: amdgpu vega20_ih.c, ih_v6_0.c (protocol), amdgpu_ih.c (layout of an entry), amdgpu_amdkfd_gc_9_4_3.c (tables of
+process ids), osssys_4_4_2 and osssys_6_0_0 headers (registers).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from ringup.autogen.regdb import open_chip
 from ringup.silicon.amd.common.parts import Board, Hub, VmFault
 from ringup.silicon.common.cells import Cells
 
@@ -23,7 +25,13 @@ CLIENT = "OSSSYS"  # MMHUB's name for the block
 MM_CLIENT = 0x12
 # SOC21_IH_CLIENTID_IH: ring 1 has new entries
 SELF_CLIENT = 0
-BUS_SPACE, VIRTUAL_SPACE = 2, 4  # IH_RB_CNTL.MC_SPACE
+VIRTUAL_SPACE = 4  # IH_RB_CNTL.MC_SPACE
+# likewise, by the first number of the block's version: vega10_ih_rb_cntl, ih_v6_0_rb_cntl
+BUS_SPACES = {4: 1}
+BUS_SPACE = 2
+# with several dies: the node whose table of process ids accesses select
+NODE = "IH_VMID_LUT_INDEX"
+VMIDS = 16
 POINTER_BITS = 0x3FFFC  # IH_RB_WPTR.OFFSET in place
 # entries that IH_RING1_CLIENT_CFG_INDEX selects
 RING1_ROUTES = 8
@@ -86,13 +94,21 @@ class Ih:
         self.cells = cells = Cells(board.chip, "osssys")
         board.space.attach(cells)
         self._rings = (_Ring(cells, 0), _Ring(cells, 1))
+        version = next(place.version for place in open_chip(board.chip).row.places if place.block == "osssys")
+        self._bus_space = BUS_SPACES.get(int(version.partition(".")[0]), BUS_SPACE)
         self._armed, self._storing = True, False
         self._routes = [0] * RING1_ROUTES
         for ring in self._rings:
             cells.on_write(f"IH_RB_CNTL{ring.suffix}", partial(self._control, ring))
             cells.on_write(f"IH_RB_RPTR{ring.suffix}", partial(self._read_pointer, ring))
-        cells.on_write("IH_RING1_CLIENT_CFG_DATA", self._route)
-        cells.on_read("IH_RING1_CLIENT_CFG_DATA", lambda: self._routes[self._index()])
+        # since 5.0
+        if "IH_RING1_CLIENT_CFG_DATA" in cells:
+            cells.on_write("IH_RING1_CLIENT_CFG_DATA", self._route)
+            cells.on_read("IH_RING1_CLIENT_CFG_DATA", lambda: self._routes[self._index()])
+        self._by_node = NODE in cells
+        if self._by_node:
+            tables = [f"IH_VMID_{vmid}_LUT{suffix}" for vmid in range(VMIDS) for suffix in ("", "_MM")]
+            cells.bank(tables, lambda: cells.get(NODE, "INDEX"))
         cells.on_read("IH_STATUS", self._status)
 
     def reset(self) -> None:
@@ -122,7 +138,8 @@ class Ih:
             self.board.log.note("ih", "dropped", "an entry of client {:#x} about a fault of the ring itself", client_id)
             return
         mm = client_id == MM_CLIENT
-        known = pasid or self.cells[f"IH_VMID_{vmid}_LUT{'_MM' if mm else ''}"]
+        table = f"IH_VMID_{vmid}_LUT{'_MM' if mm else ''}"
+        known = pasid or (self.cells.of(node_id, table) if self._by_node else self.cells[table])
         time = self.board.clock.ticks(TIMESTAMP_HZ)
         entry = ENTRY.pack(
             client_id | source_id << 8 | ring_id << 16 | vmid << 24 | mm << 31,
@@ -263,7 +280,7 @@ class Ih:
 
     def _to_memory(self, ring: _Ring, address: int, data: bytes) -> None:
         settings = ring.settings()
-        if settings.space == BUS_SPACE:
+        if settings.space == self._bus_space:
             self.board.host.write(address, data)
             return
         self._storing = True

@@ -39,13 +39,14 @@ IP_PATH = "header"
 @dataclass(frozen=True, slots=True)
 class Part:
     """One image inside a file. `kind`: the type word of its header; `room_bytes`: zeros after it, sent along; `marked`:
-    its header has a magic.
+    its header has a magic; `version`: of its own, where it is not the file's.
     """
 
     kind: int
     body_bytes: int = 0x400
     room_bytes: int = 0
     marked: bool = True
+    version: int = 0
 
     def build(self, name: str, version: int) -> bytes:
         """Return the bytes that are sent to the PSP."""
@@ -58,7 +59,7 @@ class Part:
         size = len(head) + len(body) + psp_signing.KEY_BYTES
         for at, value in (
             (psp_images.BODY_SIZE_AT, len(body)), (psp_images.SIGNED_AT, 1), (psp_images.KIND_AT, self.kind),
-            (psp_images.VERSION_AT, version), (psp_images.SIZE_AT, size if stated else 0),
+            (psp_images.VERSION_AT, self.version or version), (psp_images.SIZE_AT, size if stated else 0),
         ):  # fmt: skip
             struct.pack_into("<I", head, at, value)
         head[psp_images.KEY_AT : psp_images.KEY_AT + psp_images.KEY_BYTES] = _key(kind)
@@ -93,7 +94,7 @@ Fields = Mapping[str, int]
 @dataclass(frozen=True, slots=True)
 class File:
     """A kind of file: its header and parts. `fields` returns the members that the common header lacks, by their path,
-    from the places of the parts.
+    from the places of the parts; `entries` what follows the header.
     """
 
     header: Any  # of autogen.amd.ucode
@@ -104,6 +105,7 @@ class File:
     common: str = IP_PATH  # path of the common header
     # whether its `ucode_size_bytes` counts all parts, or the first only
     counts_all: bool = True
+    entries: Callable[..., bytes] = lambda *places: b""
 
 
 def _engine(code: int, data: int, ucode_version: int) -> File:
@@ -208,8 +210,34 @@ GC_FILES_12 = {
     "rlc": RLC_2_2,
     "imu": IMU_12,
 }
+# GC 9.4.3: the engines before RS64, whose jump table is an image of its own
+MEC_9 = File(
+    ucode.gfx_firmware_header_v1_0, (1, 0), (Part(0x8101_2004, 0x1000), Part(0x8101_2005, 0x180)),
+    lambda code, table: {
+        "ucode_feature_version": 50, "jt_offset": code.size_bytes // 4, "jt_size": table.size_bytes // 4,
+    },
+    0xB4,
+)  # fmt: skip
+RLC_2_1 = File(
+    ucode.rlc_firmware_header_v2_1, (2, 1),
+    tuple(Part(kind) for kind in (0x8101_2009, 0x8101_200D, 0x8101_200B, 0x8101_200C)),
+    lambda g, control, gpm, srm: {
+        "v2_0.ucode_feature_version": 1,
+        "save_restore_list_cntl_size_bytes": control.size_bytes, "save_restore_list_cntl_offset_bytes": control.at,
+        "save_restore_list_gpm_size_bytes": gpm.size_bytes, "save_restore_list_gpm_offset_bytes": gpm.at,
+        "save_restore_list_srm_size_bytes": srm.size_bytes, "save_restore_list_srm_offset_bytes": srm.at,
+    },
+    0x41, "v2_0.header", counts_all=False,
+)  # fmt: skip
+SDMA_4 = File(
+    ucode.sdma_firmware_header_v1_0, (1, 0), (Part(0x8101_2025, 0x800),),
+    lambda code: {"ucode_feature_version": 0x40, "jt_offset": 0x180, "jt_size": 0x80}, 0x18,
+)  # fmt: skip
+GC_FILES_9 = {"mec": MEC_9, "rlc": RLC_2_1}
 # by major version of GC: the core's files, the copy engines'
-CORE_FILES: dict[int, tuple[dict[str, File], File]] = {11: (GC_FILES, SDMA), 12: (GC_FILES_12, SDMA_7)}
+CORE_FILES: dict[int, tuple[dict[str, File], File]] = {
+    9: (GC_FILES_9, SDMA_4), 11: (GC_FILES, SDMA), 12: (GC_FILES_12, SDMA_7),
+}  # fmt: skip
 
 
 def _smu(firmware_version: int) -> File:
@@ -230,8 +258,26 @@ def _smu_14(firmware_version: int) -> File:
     )  # fmt: skip
 
 
-# by major version of MP1
+def _smu_13_0_6(firmware_version: int) -> File:
+    """No firmware, which the board's boot loads, but tables from it to the board's parts (P2S)."""
+    return File(
+        ucode.smc_firmware_header_v2_1, (2, 1), tuple(Part(0x0100_01D2, 0x180) for _ in P2S_TABLES),
+        lambda *places: {
+            "pptable_count": len(P2S_TABLES), "pptable_entry_offset": ucode.smc_firmware_header_v2_1.SIZE,
+        },
+        0, "v1_0.header",
+        entries=lambda *places: b"".join(
+            struct.pack("<3I", number, place.at, place.size_bytes)
+            for number, place in zip(P2S_TABLES, places, strict=True)
+        ),
+    )  # fmt: skip
+
+
+# the ids of the tables: smu_v13_0_6_ppt.c
+P2S_TABLES = (0x5032_5341, 0x5032_5358, 0x5032_5303)
+# by major version of MP1, or by all of it
 SMU_FILES = {13: _smu, 14: _smu_14}
+OTHER_SMU_FILES = {(13, 0, 6): _smu_13_0_6}
 TA_VERSION = 0x0007_0001
 SYSDRV, TOC = (ucode.PSP_FW_TYPE_PSP_SYS_DRV, Part(0x8101_000A)), (ucode.PSP_FW_TYPE_PSP_TOC, Part(0x8101_200E))
 BOOT_14 = (
@@ -267,6 +313,19 @@ BOOT: dict[tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]] = {
             RL,
         ),
     ),
+    (13, 0, 6): (
+        0x0036_0256,
+        (
+            SYSDRV,
+            (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x8101_0009)),
+            (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x8101_004F)),
+            (ucode.PSP_FW_TYPE_PSP_SOC_DRV, Part(0x8101_014A)),
+            (ucode.PSP_FW_TYPE_PSP_INTF_DRV, Part(0x8101_014C)),
+            (ucode.PSP_FW_TYPE_PSP_DBG_DRV, Part(0x8101_014B)),
+            (ucode.PSP_FW_TYPE_PSP_RAS_DRV, Part(0x8101_0152)),
+            (ucode.PSP_FW_TYPE_PSP_RL, Part(0x8101_0135)),
+        ),
+    ),
     (14, 0, 2): (0x003B_0B0D, BOOT_14),
     (14, 0, 3): (
         0x003A_0B14,
@@ -286,6 +345,15 @@ APPLICATIONS = tuple(
         ucode.TA_FW_TYPE_PSP_RAS,
     )
 )
+# likewise, with versions of their own
+OTHER_APPLICATIONS = {
+    (13, 0, 6): (
+        (ucode.TA_FW_TYPE_PSP_XGMI, Part(0x8101_0000, version=0x2000_0014)),
+        (ucode.TA_FW_TYPE_PSP_RAS, Part(0x8202_0F1B, version=0x1B36_0212)),
+    )
+}
+# whose list has a second half, for boards that this one is not
+TWO_LISTS = ((13, 0, 6),)
 
 
 def build(chip: ChipRow) -> dict[str, bytes]:
@@ -297,15 +365,20 @@ def build(chip: ChipRow) -> dict[str, bytes]:
     core, copier = CORE_FILES[gc[0]]
     files = {_name("gc", gc, suffix): (file, gc) for suffix, file in core.items()}
     files[_name("sdma", sdma)] = (copier, sdma)
-    files[_name("smu", smu)] = (SMU_FILES[smu[0]](chip.power.firmware_version), smu)
+    power = OTHER_SMU_FILES.get(smu, SMU_FILES[smu[0]])
+    files[_name("smu", smu)] = (power(chip.power.firmware_version), smu)
     images = {name: _file(name, file, ip) for name, (file, ip) in files.items()}
     for suffix, header, parts, ucode_version in (
-        ("sos", ucode.psp_firmware_header_v2_0, BOOT[psp][1], BOOT[psp][0]),
-        ("ta", ucode.ta_firmware_header_v2_0, APPLICATIONS, 0),
+        ("sos", _sos_header(psp), BOOT[psp][1], BOOT[psp][0]),
+        ("ta", ucode.ta_firmware_header_v2_0, OTHER_APPLICATIONS.get(psp, APPLICATIONS), 0),
     ):
         name = _name("psp", psp, suffix)
         images[name] = _package(name, header, parts, ucode_version, psp)
     return images
+
+
+def _sos_header(psp: tuple[int, int, int]) -> Any:
+    return ucode.psp_firmware_header_v2_1 if psp in TWO_LISTS else ucode.psp_firmware_header_v2_0
 
 
 def _name(block: str, version: tuple[int, int, int], suffix: str = "") -> str:
@@ -319,10 +392,11 @@ def _file(name: str, file: File, ip: tuple[int, int, int]) -> bytes:
     for path, value in file.fields(*places).items():
         *outer, member = path.split(".")
         setattr(reduce(getattr, outer, view), member, value)
-    header = bytes(memory(view)[: file.header.SIZE])
+    header = bytes(memory(view)[: file.header.SIZE]) + file.entries(*places)
     common = reduce(getattr, file.common.split("."), view)
     ucode_bytes = sum(map(len, parts)) if file.counts_all else len(parts[0])
-    return _whole(header, common, parts, (file.version, file.ucode_version, ucode_bytes, ip))
+    summary = file.version, file.ucode_version, ucode_bytes, ip
+    return _whole(header, common, parts, summary, file.header.SIZE)
 
 
 def _package(
@@ -330,15 +404,19 @@ def _package(
 ) -> bytes:
     """Build a file that lists its parts by type; offsets count from the first part."""
     version = ucode_version or TA_VERSION
+    minor = int(header is ucode.psp_firmware_header_v2_1)
     built = [part.build(f"{name} {kind}", version) for kind, part in parts]
     rows = [
-        ucode.psp_fw_bin_desc.pack(kind, version, place.at - HEADER_ROOM_BYTES, place.size_bytes)
-        for (kind, _), place in zip(parts, _places(built), strict=True)
+        ucode.psp_fw_bin_desc.pack(kind, part.version or version, place.at - HEADER_ROOM_BYTES, place.size_bytes)
+        for (kind, part), place in zip(parts, _places(built), strict=True)
     ]
     view = header()
-    count = struct.pack("<I", len(rows))
+    # the second list begins after the last part
+    count = struct.pack("<I", len(rows)) * (1 + minor)
     head = bytes(ucode.common_firmware_header.SIZE) + count + b"".join(rows)
-    return _whole(head, view.header, built, ((2, 0), ucode_version, sum(map(len, built)), ip), header_bytes=header.SIZE)
+    return _whole(
+        head, view.header, built, ((2, minor), ucode_version, sum(map(len, built)), ip), header_bytes=header.SIZE
+    )
 
 
 def _places(parts: list[bytes]) -> list[Place]:

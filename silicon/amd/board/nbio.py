@@ -1,8 +1,8 @@
-"""NBIO 4.3, the bus interface: straps and sizes, scratch registers, indirect windows, HDP flushes, routing of
+"""NBIO 4.3 and 7.9, the bus interface: straps and sizes, scratch registers, indirect windows, HDP flushes, routing of
 doorbells.
 
-Source: amdgpu nbio_v4_3.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_mm_access); nbio_2_3_default.h for two
-reset values.
+Source: amdgpu nbio_v4_3.c, nbio_v7_9.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_mm_access);
+nbio_2_3_default.h for two reset values.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ REMAP_DEFAULTS = {"MEM": bus.FLUSH_MEM, "REG": bus.FLUSH_REG}
 DOORBELL_ENTRIES = 16
 # Which engines an entry's AWID selects. Source: nbio_v4_3.c, *_doorbell_range and gc_doorbell_init.
 AWID_CLIENTS = {0x3: ("gc", "sdma"), 0x6: ("gc", "sdma"), 0xE: ("sdma",), 0x0: ("ih",), 0x4: ("vcn",), 0x7: ("vcn",)}
+# Ranges of a card with several dies, which lead to: the interrupt handler, four copy engines of each die, a video
+# engine of each. All others lead to the graphics cores: a queue that runs on several has one doorbell. Each die has a
+# table of its own too, by AWID, which drivers set up alike; the model does not follow it. Source: nbio_v7_9.c
+CHIPLET_ENTRIES: tuple[tuple[str, ...], ...] = (("ih",), *[("sdma",)] * 16, *[("vcn",)] * 4)
+CHIPLET_REST: tuple[str, ...] = ("gc",)
 # the graphics core's entries: with range size 0 they take every doorbell that no other entry claims
 REST_ENTRIES = (0, 3)
 # Configuration space of the functions as registers: name of the first register, its offset, name of the function's row.
@@ -83,7 +88,7 @@ class Nbio:
         self._halves: dict[int, int] = {}
         self._remapped: dict[str, Door] = {}
         self._routes: list[Route] = []
-        self._rest: tuple[str, ...] = ()
+        self._rest: Sequence[str] = ()
         self.cells = Cells(board.chip, chip.bus.block)
         self._doorbells_on = self.cells.place("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN")
         self._own = {
@@ -100,6 +105,7 @@ class Nbio:
             if function in functions and name in self.cells:
                 self._alias(self.cells.address(name) - offset, functions[function])
         self._remap_all()
+        self._read_routes()
 
     # --- making it ----------------------------------------------------------------------------------------------
     def _straps(self) -> None:
@@ -114,6 +120,12 @@ class Nbio:
             "RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE": self._board.vram.size_bytes >> 20,
             "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER": 0,  # a physical function, virtualisation off
         }  # fmt: skip
+        if chip.bus.chiplets:
+            # all cores in one partition (SPX), all memory in one (NPS1)
+            status = "BIF_BX_PF0_PARTITION_MEM_STATUS"
+            fixed[status] = cells.replace(status, 0, NPS_MODE=1)
+            capability = "BIF_BX_PF0_PARTITION_MEM_CAP"
+            fixed[capability] = cells.replace(capability, 0, NPS1_SUPPORT=1)
         for name, value in fixed.items():
             cells.resets_to(name, value)
         cells.on_read("RCC_DEV0_0_RCC_CONFIG_APER_SIZE", lambda: self._gpu.sizes[0] & ALL)
@@ -131,10 +143,16 @@ class Nbio:
         cells.on_write("BIF_BX_PF0_GPU_HDP_FLUSH_REQ", self._flush_request)
         for kind in REMAP_DEFAULTS:
             cells.on_write(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", lambda value: self._remap_all())
-        for number in range(DOORBELL_ENTRIES):
-            cells.on_write(f"{self._chip.bus.doorbells}{number}_CTRL", self._read_routes)
+        for name in self._entries():
+            cells.on_write(name, self._read_routes)
         status = "BIF_BX_PF0_BIF_BME_STATUS"
         cells.on_write(status, self._bme_status)
+
+    def _entries(self) -> list[str]:
+        """List the registers of the doorbell ranges."""
+        bus = self._chip.bus
+        count = len(CHIPLET_ENTRIES) if bus.chiplets else DOORBELL_ENTRIES
+        return [f"{bus.doorbells}{number}{'' if bus.chiplets else '_CTRL'}" for number in range(count)]
 
     def _alias(self, first: int, function: Function) -> None:
         def place(address: int) -> int:
@@ -264,9 +282,14 @@ class Nbio:
                 return
             if other is not None:
                 value, size_bytes = (other | value << 32 if half else value | other << 32), 8
-        for client in self._listeners(names):
-            if client.doorbell(target, value, size_bytes):
+        listeners = self._listeners(names)
+        if self._chip.bus.chiplets:
+            # every core gets it
+            heard = [client.doorbell(target, value, size_bytes) for client in listeners]
+            if any(heard):
                 return
+        elif any(client.doorbell(target, value, size_bytes) for client in listeners):
+            return
         text = f"doorbell {index:#x} ({value:#x}) reached {' and '.join(names)}, where no queue listens to it"
         if index < FIRST_PAGE_DWORDS:
             self._note(text)
@@ -285,8 +308,17 @@ class Nbio:
     def _read_routes(self, value: int = 0) -> None:
         """Read the doorbell ranges from the S2A entries."""
         self._routes, self._rest = [], ()
-        for number in range(DOORBELL_ENTRIES):
-            entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[f"{self._chip.bus.doorbells}{number}_CTRL"])
+        if self._chip.bus.chiplets:
+            self._rest = CHIPLET_REST
+            layout = self._entries()[0]
+            for name, clients in zip(self._entries(), CHIPLET_ENTRIES, strict=True):
+                word = self.cells[name]
+                first = self.cells.field(layout, "BIF_DOORBELL0_RANGE_OFFSET_ENTRY", word)
+                if size := self.cells.field(layout, "BIF_DOORBELL0_RANGE_SIZE_ENTRY", word):
+                    self._routes.append(Route(first, first + size, 0, clients))
+            return
+        for number, name in enumerate(self._entries()):
+            entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[name])
             if not entry.s2a_doorbell_port0_enable:
                 continue
             if entry.s2a_doorbell_port0_64bit_support_dis:

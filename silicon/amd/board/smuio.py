@@ -20,7 +20,11 @@ class Smuio:
         self._rom = rom
         self._hertz = chip.reference_clock_10khz * 10_000
         self.cells = cells = Cells(board.chip, "smuio")
-        cells.on_read("ROM_DATA", self._data)
+        # some boards' flash is behind the ROM BAR only
+        if "ROM_DATA" in cells:
+            cells.on_read("ROM_DATA", self._data)
+        if chip.package:
+            cells.resets_to("SMUIO_MCM_CONFIG", cells.replace("SMUIO_MCM_CONFIG", 0, PKG_TYPE=chip.package))
         for name, hook in (
             ("GOLDEN_TSC_COUNT_UPPER", lambda: self.ticks() >> 32 & TSC_UPPER_MASK),
             ("GOLDEN_TSC_COUNT_LOWER", lambda: self.ticks() & ALL),

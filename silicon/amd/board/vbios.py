@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from ringup.autogen.amd import atom
+from ringup.autogen.regdb import open_chip
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.board.chips import ChipRow
 from ringup.silicon.common.cells import block_map
@@ -28,6 +29,7 @@ OPCODE_OR_REGISTER, OPCODE_END = 0x0D, 0x5B  # atom.c, opcode_table
 SOURCE_IMMEDIATE_DWORD = 0x05  # attribute: source is an immediate, 32 bits
 # BIOS_SCRATCH_7, ATOM_S7_ASIC_INIT_COMPLETE_MASK
 SCRATCH_7, INIT_COMPLETE = 7, 0x200
+HBM3 = 0x80  # ATOM_DGPU_VRAM_TYPE_HBM3
 
 
 class _Rom:
@@ -78,7 +80,7 @@ def build(chip: ChipRow) -> bytes:
 
 def _strings(rom: _Rom, chip: ChipRow) -> None:
     """Store part number, ASIC, bus, memory; then CR LF and the product's name; then the version."""
-    four = (chip.part_number, chip.name.upper(), "PCI_EXPRESS", "GDDR6")
+    four = (chip.part_number, chip.name.upper(), "PCI_EXPRESS", "HBM" if chip.memory_type == HBM3 else "GDDR6")
     text = b"".join(word.encode() + b"\0" for word in four) + b"\r\n" + chip.product.encode() + b"\0"
     rom.put(STRINGS, text + chip.vbios_version.encode() + b"\0")
     rom.data[atom.OFFSET_TO_GET_ATOMBIOS_NUMBER_OF_STRINGS] = len(four)
@@ -121,11 +123,13 @@ def _data(rom: _Rom, chip: ChipRow) -> int:
     places = listed.listOfdatatables
     places.firmwareinfo = _firmware_info(rom, chip)
     places.smu_info = _smu_info(rom, chip)
-    places.gfx_info = _gfx_info(rom, chip)
+    if "lsdma" in {place.block for place in open_chip(chip.name).row.places}:
+        places.gfx_info = _gfx_info(rom, chip)
     places.vram_info = _vram_info(rom, chip)
     places.umc_info = _umc_info(rom, chip)
-    board = chip.power.interface.BoardTable_t.SIZE
-    places.smc_dpm_info = rom.place(struct.pack("<HBB", 4 + board, 4, 10) + bytes(board))
+    if hasattr(chip.power.interface, "BoardTable_t"):
+        board = chip.power.interface.BoardTable_t.SIZE
+        places.smc_dpm_info = rom.place(struct.pack("<HBB", 4 + board, 4, 10) + bytes(board))
     # indirect IO programs: none; a byte that is not ATOM_IIO_START ends the list
     places.indirectioaccess = rom.place(struct.pack("<HBB", 8, 1, 1) + bytes(4))
     return rom.table(listed, atom.atom_master_data_table_v2_1.SIZE, (2, 1))
@@ -179,7 +183,7 @@ def _vram_info(rom: _Rom, chip: ChipRow) -> int:
         memory_type=chip.memory_type,
         channel_num=chip.memory_channels,
         channel_width=chip.memory_channel_bits.bit_length() - 1,
-        channel_enable=(1 << chip.memory_channels) - 1,
+        channel_enable=(1 << min(32, chip.memory_channels)) - 1,  # the member has no more bits
     )
     table.vram_module[0].dram_size_per_ch = (chip.vram_bytes >> 20) // chip.memory_channels
     return rom.table(table, atom.atom_vram_info_header_v3_0.SIZE, (3, 0))

@@ -130,13 +130,18 @@ class Snapshot:
         return self[f"{name}_LO"] | self[f"{name}_HI"] << 32
 
 
+def _nothing() -> int:
+    return 0
+
+
 class Reader:
     """Reads the registers that a dispatch of one slot and VMID uses."""
 
     def __init__(self, cells: Cells, slot: Slot, vmid: int, version: tuple[int, int, int]) -> None:
         self._version = version
         self._words = [
-            *(cells.reader(name, slot) for name in PER_QUEUE),
+            # GFX9 has masks of four engines only
+            *(cells.reader(name, slot) if name in cells else _nothing for name in PER_QUEUE),
             *(cells.reader(name, vmid) for name in PER_VMID),
         ]
         self._user_data = [cells.reader(f"COMPUTE_USER_DATA_{number}", slot) for number in range(USER_DATA)]
@@ -425,6 +430,7 @@ class Dispatcher:
 
     def describe(self, order: Order) -> Dispatch:
         """Turn a queue's registers into a dispatch; raise `BadDispatch` if no core can start it."""
+        self._has_cores()
         key = order.slot, order.vmid
         reader = self._readers.get(key)
         if reader is None:
@@ -433,8 +439,7 @@ class Dispatcher:
 
     def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
         """Start a grid; return None if the initiator does not enable compute, which metal ignores."""
-        if self.target not in self.engine.runs:
-            raise Unmodelled(f"{self.target}'s programs on an engine for {', '.join(self.engine.runs)}")
+        self._has_cores()
         if not words_of(self._version).initiator(order.initiator).compute_shader_en:
             self.board.log.note(
                 "spi",
@@ -447,6 +452,10 @@ class Dispatcher:
         grid = Grid(self, order, done)
         grid.begin()
         return grid
+
+    def _has_cores(self) -> None:
+        if self.target not in self.engine.runs:
+            raise Unmodelled(f"{self.target}'s programs on an engine for {', '.join(self.engine.runs) or 'nothing'}")
 
     def trap_memory(self, vmid: int) -> int:
         """Return the address of a VMID's trap handler memory."""

@@ -1,8 +1,8 @@
 """The register bus of the graphics core (GRBM): which queue, VMID and shader engine an access selects, status, soft
 reset, clocks.
 
-Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0
-headers.
+Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gfx_v9_4_3.c
+(xcc_select_se_sh), gc_11_0_0 and gc_9_4_3 headers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ringup.autogen.amd import gc
 from ringup.silicon.amd.common.parts import Board
-from ringup.silicon.amd.gc.generation import RDNA3, RDNA4, Generation
+from ringup.silicon.amd.gc.generation import CDNA3, RDNA3, RDNA4, Generation
 from ringup.silicon.common.cells import Cells
 
 # the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
@@ -39,6 +39,17 @@ class Slot(NamedTuple):
         return self.me << 2 | self.pipe | self.queue << 4
 
 
+class Chosen(NamedTuple):
+    """GRBM_GFX_INDEX: the engine, array and instance that accesses select. GFX9 calls the arrays SH."""
+
+    se_index: int
+    sa_index: int
+    instance_index: int
+    se_broadcast_writes: int
+    sa_broadcast_writes: int
+    instance_broadcast_writes: int
+
+
 @dataclass(frozen=True, slots=True)
 class GcRow:
     """The differences between graphics cores. `target`: the name that compilers have for its shader cores."""
@@ -60,12 +71,14 @@ class GcRow:
     # fused off, by shader engine and array
     disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)
     generation: Generation = RDNA3
+    # 1 before RDNA: there are no WGPs, and what this row calls one is a CU
+    cus_per_wgp: int = 2
 
     @property
     def compute_units(self) -> int:
         """The working CUs; each WGP has two."""
         off = sum(mask.bit_count() for mask in self.disabled_wgps.values())
-        return 2 * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
+        return self.cus_per_wgp * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
 
 
 # UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through
@@ -84,6 +97,12 @@ NAVI48 = GcRow(
     mes_versions=(0x0101_4076, 0x0101_4076), generation=RDNA4,
 )  # fmt: skip
 NAVI44 = replace(NAVI48, version=(12, 0, 0), target="gfx1200", shader_engines=2, gb_addr_config=0x343)
+# One of eight: 40 CUs, of which 38 work. Source: gfx_v9_4_3.c (pipes, queues, GOLDEN_GB_ADDR_CONFIG), AMD's CDNA3 white
+# paper. GUESS: which two are fused off
+MI300X = GcRow(
+    (9, 4, 3), "gfx942", 4, 1, 10, 0x2A11_4042, gfx_pipes=0, simd_vgprs=512,
+    disabled_wgps={(0, 0): 1 << 9, (1, 0): 1 << 9}, generation=CDNA3, cus_per_wgp=1,
+)  # fmt: skip
 
 PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI", "SQ_SHADER_TMA_LO", "SQ_SHADER_TMA_HI",
             "SPI_GDBG_PER_VMID_CNTL")  # fmt: skip
@@ -135,9 +154,15 @@ class Grbm:
         self.board, self.cells, self.row = board, cells, row
         self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
         self.on_soft_reset: Callable[[int], None] = lambda mask: None
-        self._select, self._chosen = gc.GRBM_GFX_CNTL.at(row.version), gc.GRBM_GFX_INDEX.at(row.version)
+        self._select = gc.GRBM_GFX_CNTL.at(row.version)
+        chosen = gc.GRBM_GFX_INDEX.at(row.version)
+        arrays = "sa" if "sa_index" in chosen.FIELDS else "sh"
+        self._chosen = chosen
+        self._chosen_fields = [name.replace("sa_", f"{arrays}_", 1) for name in Chosen._fields]
         # queue and VMID while a micro engine accesses registers for a queue
         self.actor: tuple[Slot, int] | None = None
+        # the registers of an array that this version has
+        self._per_array = [name for name in PER_ARRAY if name in cells]
         self._banks()
         for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
             cells.resets_to(name, row.gb_addr_config)
@@ -179,15 +204,16 @@ class Grbm:
             for prefixes in (PER_QUEUE_PREFIXES, PER_PIPE_PREFIXES)
         )
         cells.bank(per_queue, self.slot)
-        cells.bank([*per_pipe, *PER_PIPE], lambda: self.slot()[:2])
+        cells.bank([*per_pipe, *(name for name in PER_PIPE if name in cells)], lambda: self.slot()[:2])
         cells.bank(PER_VMID, self.vmid)
-        cells.bank(PER_ARRAY, self._array)
-        for name in PER_ARRAY:
+        cells.bank(self._per_array, self._array)
+        for name in self._per_array:
             cells.on_write(name, self._spreader(name))
 
-    def index(self) -> gc.GRBM_GFX_INDEX:
+    def index(self) -> Chosen:
         """Return the engine, array and instance that accesses select."""
-        return self._chosen(self.cells["GRBM_GFX_INDEX"])
+        word = self._chosen(self.cells["GRBM_GFX_INDEX"])
+        return Chosen(*(getattr(word, name) for name in self._chosen_fields))
 
     def _array(self) -> tuple[int, int]:
         """Return the engine and array that reads select; the first ones while broadcasting."""
@@ -210,6 +236,13 @@ class Grbm:
         for place, mask in self.row.disabled_wgps.items():
             self.cells.set_of(place, "CC_GC_SHADER_ARRAY_CONFIG", mask << 16)
 
+    def lose_half(self) -> None:
+        """Fuse off half of every array."""
+        half = (1 << self.row.wgps_per_array // 2) - 1
+        for engine in range(self.row.shader_engines):
+            for array in range(self.row.arrays_per_engine):
+                self.cells.set_of((engine, array), "CC_GC_SHADER_ARRAY_CONFIG", half << 16)
+
     # --- status and clocks --------------------------------------------------------------------------------------
     def _status(self) -> None:
         cells = self.cells
@@ -228,9 +261,11 @@ class Grbm:
 
     def _grbm_status(self) -> int:
         graphics, compute, shaders = self.busy()
+        # GFX9 lacks the field
+        active = {"any_active": int(shaders)} if self.cells.has_field("GRBM_STATUS", "any_active") else {}
         return self.cells.replace(
             "GRBM_STATUS", 0, me0pipe0_cmdfifo_avail=8, db_clean=1, cb_clean=1, cp_busy=int(graphics or compute),
-            spi_busy=int(shaders), any_active=int(shaders), gui_active=int(graphics or compute or shaders),
+            spi_busy=int(shaders), gui_active=int(graphics or compute or shaders), **active,
         )  # fmt: skip
 
     def _grbm_status2(self) -> int:
@@ -250,9 +285,9 @@ class Grbm:
         """
         for suffix in ("", "_1", "_2"):
             self.cells.on_write(f"RLC_CAPTURE_GPU_CLOCK_COUNT{suffix}", self._capturer(suffix))
-        for low, high in (("CP_MES_MTIME_LO", "CP_MES_MTIME_HI"),):
-            self.cells.on_read(low, lambda: self.ticks() & 0xFFFF_FFFF)
-            self.cells.on_read(high, lambda: self.ticks() >> 32)
+        if self.row.generation.mes is not None:
+            self.cells.on_read("CP_MES_MTIME_LO", lambda: self.ticks() & 0xFFFF_FFFF)
+            self.cells.on_read("CP_MES_MTIME_HI", lambda: self.ticks() >> 32)
 
     def _capturer(self, suffix: str) -> Callable[[int], None]:
         def capture(value: int) -> None:

@@ -65,7 +65,11 @@ GRAPHICS = Names(
 
 
 def _mqd(names: Names, generation: Generation) -> type[Struct]:
-    return generation.compute_mqd if names is COMPUTE else generation.graphics_mqd
+    if names is COMPUTE:
+        return generation.compute_mqd
+    # only cores with a graphics engine have such queues
+    assert generation.graphics_mqd is not None
+    return generation.graphics_mqd
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ringup.autogen.amd import psp
 from ringup.silicon.amd.common.parts import Board
-from ringup.silicon.amd.gc.generation import RDNA3
+from ringup.silicon.amd.gc.generation import RDNA3, Generation
 from ringup.silicon.amd.psp.images import kind_of
 from ringup.silicon.amd.psp.parts import UNIFIED_MES
 from ringup.silicon.common.cells import Cells
@@ -34,19 +34,25 @@ NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
 } | {
     f"gfx pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_PFP_P0_STACK + pipe,), (psp.GFX_FW_TYPE_RS64_ME_P0_STACK + pipe,))
     for pipe in range(2)
-} | {f"mec pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_MEC_P0_STACK + pipe,),) for pipe in range(4)}  # fmt: skip
+}  # fmt: skip
+# RS64 engines have a stack for each pipe
+STACKS: dict[str, tuple[tuple[int, ...], ...]] = {
+    f"mec pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_MEC_P0_STACK + pipe,),) for pipe in range(4)
+}
 NAMES = {
     value: name.removeprefix("GFX_FW_TYPE_") for name, value in vars(psp).items() if name.startswith("GFX_FW_TYPE_")
 }
 
 
 class Rlc:
-    """The controller. It boots when the PSP has loaded all images and calls `autoload`."""
+    """The controller. It boots when the PSP has loaded all images and calls `autoload`; without autoload, when its own
+    image is loaded.
+    """
 
-    def __init__(self, board: Board, cells: Cells, boot: Iterable[int] = RDNA3.boot) -> None:
-        """`boot`: the firmware types that it needs to boot."""
-        self.board, self.cells = board, cells
-        self._needed = NEEDED | {"rlc": tuple((kind,) for kind in boot)}
+    def __init__(self, board: Board, cells: Cells, generation: Generation = RDNA3) -> None:
+        self.board, self.cells, self._generation = board, cells, generation
+        stacks = STACKS if generation.mec.active else {}
+        self._needed = NEEDED | stacks | {"rlc": tuple((kind,) for kind in generation.boot)}
         self._loaded: set[int] = set()
         # whether the KIQ's pipe runs the scheduler's firmware too, and not the KIQ's own
         self.unified_mes = False
@@ -69,6 +75,9 @@ class Rlc:
         if fw_type in KIQ_CODE:
             self.unified_mes = kind_of(image) == UNIFIED_MES
         self._missing.clear()
+        if not self._generation.autoload and fw_type == psp.GFX_FW_TYPE_RLC_G:
+            self._booted = True
+            self.cells.put("RLC_CNTL", rlc_enable_f32=1)
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
         """Boot the graphics core with the loaded firmware. The engines' control registers are set first, so later

@@ -1,8 +1,9 @@
 """A VM hub (the UTCL2 of GC or MMHUB): apertures, contexts, translation caches that go stale, invalidation engines,
 protection faults.
 
-Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c, and gfxhub_v12_0.c, mmhub_v4_1_0.c, gmc_v12_0.c (protocols);
-gc_11_0_0, mmhub_3_0_0, gc_12_0_0 and mmhub_4_1_0 headers (registers).
+Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c, and gfxhub_v12_0.c, mmhub_v4_1_0.c, gmc_v12_0.c, and gfxhub_v1_2.c,
+mmhub_v1_8.c, gmc_v9_0.c (protocols); gc_11_0_0, mmhub_3_0_0, gc_12_0_0, mmhub_4_1_0, gc_9_4_3 and mmhub_1_8_0 headers
+(registers).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class HubRow:
     """The differences between hubs."""
 
     name: str  # in faults and logs
-    prefix: str  # of register names: GC or MM
-    interrupt_client: int  # soc15_ih_clientid.h, SOC21_IH_CLIENTID_*
+    prefix: str  # of register names: GC or MM, none before GC 10
+    interrupt_client: int  # soc15_ih_clientid.h
     # whether drivers hold INVALIDATE_ENGn_SEM around a request, so that power gating does not lose its acknowledge
     semaphore: bool
     # by client id in the fault status: gfxhub_v3_0.c, mmhub_v3_0.c
@@ -85,8 +86,16 @@ MMHUB_4_1 = replace(
         "LSDMA", "JPEG", "VCNWR", "VCNU", "", "", "VSCH", "HDP",
     ),
 )  # fmt: skip
+# SOC15_IH_CLIENTID_UTCL2. Source: gmc_v9_0.c, gfxhub_client_ids
+GFXHUB_9 = HubRow(
+    "gfxhub", "", 0x1B, False,
+    ("CB", "DB", "IA", "WD", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG", "PA"),
+)  # fmt: skip
+# SOC15_IH_CLIENTID_VMC. GUESS: as on aldebaran, mmhub_client_ids_aldebaran; reads and writes have other numbers there
+MMHUB_9 = HubRow("mmhub", "", 0x12, False, ("", "", "", "MP1", "MP0", "XDP", "", "", "", "", "", "", "HDP"))
 # by major version of GC
-MEMORY_HUBS = {11: MMHUB, 12: MMHUB_4_1}
+MEMORY_HUBS = {9: MMHUB_9, 11: MMHUB, 12: MMHUB_4_1}
+GFXHUBS = {9: GFXHUB_9, 11: GFXHUB, 12: GFXHUB}
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Page tables: a VM hub's walk for one virtual address, from the context's base to the leaf.
 
-Source: amdgpu_vm.h (entry bits), gmc_v11_0.c and gmc_v12_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c
-(context registers).
+Source: amdgpu_vm.h (entry bits), gmc_v9_0.c, gmc_v11_0.c and gmc_v12_0.c (entry formats), amdgpu_vm_pt.c (levels),
+gfxhub_v1_2.c and gfxhub_v3_0.c (context registers).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class EntryFormat:
     further: int
     # high and low bit of the memory type
     mtype: tuple[int, int]
+    # entries of the lowest table cover as many pages as the block fragment size of the entry above says
+    below: bool = False
 
     def is_cached(self, flags: int) -> bool:
         """Whether the GL2 caches the memory of a page-table entry. Untranslated addresses are MTYPE_UC (gfxhub_v3_0.c,
@@ -68,7 +70,7 @@ class EntryFormat:
 
 
 FORMATS = {
-    9: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59, bits.AMDGPU_PTE_TF, (58, 57)),
+    9: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59, bits.AMDGPU_PTE_TF, (58, 57), below=True),
     11: EntryFormat(bits.AMDGPU_PDE_PTE, bits.AMDGPU_PTE_PRT, 59, bits.AMDGPU_PTE_TF, (50, 48)),
     12: EntryFormat(bits.AMDGPU_PDE_PTE_GFX12, bits.AMDGPU_PTE_PRT_GFX12, 58, 0, (55, 54)),
 }
@@ -134,13 +136,34 @@ def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf
         if level < context.depth:
             slot &= (1 << count_bits) - 1
         mask = TABLE_ADDRESS
-        entry = fetch((entry & mask) + slot * 8, bool(entry & bits.AMDGPU_PTE_SYSTEM), level, page >> shift)
+        below = _below(form, fragment_block, count_bits) if level == 0 else 0
+        entry = fetch((entry & mask) + (slot >> below) * 8, bool(entry & bits.AMDGPU_PTE_SYSTEM), level, page >> shift)
+        if below:
+            return _further(fetch, entry, page, slot & (1 << below) - 1, below, form)
         if level == 0 or _is_leaf(entry, form, fragment_block):
             return _leaf(entry, page, shift, form)
         if not entry & bits.AMDGPU_PTE_VALID:
             raise WalkFault(_directory_kind(level), f"directory entry {entry:#x} of level {level - 1} is not valid")
         fragment_block = entry >> form.fragment_size_shift & 0x1F
     raise AssertionError("a walk ends at level 0")
+
+
+def _below(form: EntryFormat, fragment_block: int, count_bits: int) -> int:
+    """Return how many index bits an entry of the lowest table covers. Before GFX10 the block fragment size of the
+    directory entry above says so: its table is then that much shorter. Source: gfxhub_v1_2.c and gmc_v9_0.c,
+    translate_further.
+    """
+    return fragment_block if form.below and fragment_block < count_bits else 0
+
+
+def _further(fetch: Fetch, entry: int, page: int, slot: int, below: int, form: EntryFormat) -> Leaf:
+    """Return the leaf of an entry that covers 1 << `below` pages: itself, or in the table that it names."""
+    if not entry & form.further:
+        return _leaf(entry, page, below, form)
+    if not entry & bits.AMDGPU_PTE_VALID:
+        raise WalkFault(Kind.TRANSLATE_FURTHER, f"entry {entry:#x} says to translate further and is not valid")
+    table = entry & TABLE_ADDRESS
+    return _leaf(fetch(table + slot * 8, bool(entry & bits.AMDGPU_PTE_SYSTEM), 0, page), page, 0, form)
 
 
 def _is_leaf(entry: int, form: EntryFormat, fragment_block: int) -> bool:

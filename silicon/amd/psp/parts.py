@@ -2,7 +2,8 @@
 
 Source: measured on Debian's firmware-amd-graphics, releases 20230210 to 20260916 (gc_11_0_*, sdma_6_0_*, smu_13_0_*,
 psp_13_0_*, dcn_3_2_*, vcn_4_0_*), and for GC 12 on release 20250410 (gc_12_0_*, sdma_7_0_*, smu_14_0_2, smu_14_0_3,
-psp_14_0_2, psp_14_0_3, dcn_4_0_1, vcn_5_0_0); the usages are the numbers of the keys in each chip's key database.
+psp_14_0_2, psp_14_0_3, dcn_4_0_1, vcn_5_0_0), for GC 9.4.3 on the same (gc_9_4_3_*, sdma_4_4_2, smu_13_0_6,
+psp_13_0_6); the usages are the numbers of the keys in each chip's key database.
 UNKNOWN: what else metal accepts.
 """
 
@@ -72,6 +73,8 @@ TOC = Part("TOC", 0x200E, (GRAPHICS,))
 APPLICATION = Part("trusted application", 0x0000, (TRUSTED, RAS, DRIVERS), or_kinds=(0x0F1B,))
 # the scheduler's own firmware, which GC 12 also runs in the KIQ's pipe
 UNIFIED_MES = 0x2007
+# the engines of an I/O die
+SDMA_OF_DIE = (gfx.GFX_FW_TYPE_SDMA0, gfx.GFX_FW_TYPE_SDMA1, gfx.GFX_FW_TYPE_SDMA2, gfx.GFX_FW_TYPE_SDMA3)
 FIRMWARE = _engines(
     ([gfx.GFX_FW_TYPE_SDMA_UCODE_TH0], "SDMA_UCODE_TH0", 0x203E, (0x2025,)),
     ([gfx.GFX_FW_TYPE_SDMA_UCODE_TH1], "SDMA_UCODE_TH1", 0x203F, ()),
@@ -90,9 +93,15 @@ FIRMWARE = _engines(
     ([gfx.GFX_FW_TYPE_RLC_P], "RLC_P", 0x200F, ()),
     ([gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_GPM_MEM], "RLC_RESTORE_LIST_GPM_MEM", 0x200B, ()),
     ([gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_MEM], "RLC_RESTORE_LIST_SRM_MEM", 0x200C, ()),
+    ([gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_CNTL], "RLC_RESTORE_LIST_SRM_CNTL", 0x200D, ()),
+    ([gfx.GFX_FW_TYPE_CP_MEC], "CP_MEC", 0x2004, ()),
+    ([gfx.GFX_FW_TYPE_CP_MEC_ME1, gfx.GFX_FW_TYPE_CP_MEC_ME2], "CP_MEC_JT", 0x2005, ()),
+    (SDMA_OF_DIE, "SDMA", 0x2025, ()),
     ([gfx.GFX_FW_TYPE_RLC_IRAM], "RLC_IRAM", 0x2016, ()),
     ([gfx.GFX_FW_TYPE_RLC_DRAM_BOOT], "RLC_DRAM_BOOT", 0x2017, ()),
 ) | {
+    # from the power management's tables to those of the board's parts
+    gfx.GFX_FW_TYPE_P2S_TABLE: Part("P2S_TABLE", 0x1D2, (SMU,)),
     gfx.GFX_FW_TYPE_SMU: Part("SMU", 0x1001, (SMU,)),
     gfx.GFX_FW_TYPE_IMU_I: Part("IMU_I", 0x203B, (IMU,)),
     gfx.GFX_FW_TYPE_IMU_D: Part("IMU_D", 0x203C, (IMU,)),

@@ -16,6 +16,7 @@ from ringup.autogen.amd import psp_boot as boot
 from ringup.silicon.amd.common.parts import Board, FirmwareTarget, Hub, VmFault
 from ringup.silicon.amd.psp import images as psp_images
 from ringup.silicon.amd.psp import keys, parts
+from ringup.silicon.amd.psp.applications import Hive
 from ringup.silicon.amd.psp.images import Status
 from ringup.silicon.amd.psp.ring import Ring
 from ringup.silicon.common.cells import Cells
@@ -113,8 +114,13 @@ class Psp:
         on_mode1_reset: Callable[[], None],
         waiting: Callable[[], int] = lambda: 0,
         boot_tmr: bool = False,
+        decrypts: bool = False,
+        hive: Hive | None = None,
+        on_partition: Callable[[int], None] | None = None,
     ) -> None:
-        """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts."""
+        """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts.
+        `on_partition` splits the graphics cores into as many parts.
+        """
         self.board, self.cells, self._hub = board, cells, hub
         self._prefix = next(prefix for prefix in PREFIXES if f"{prefix}_SMN_C2PMSG_35" in cells)
         self._on_mode1_reset = on_mode1_reset
@@ -128,7 +134,11 @@ class Psp:
         # of the secure OS, from its image
         self._version = 0
         board.faults.know(*FAULTS)
-        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting, boot_tmr=boot_tmr)
+        self._decrypts = decrypts
+        self.ring = Ring(
+            board, hub, targets, tmr_bytes, on_autoload, waiting, boot_tmr=boot_tmr, decrypts=decrypts, hive=hive,
+            on_partition=on_partition,
+        )  # fmt: skip
         cells.on_write(self._name(35), self._boot_command)
         cells.on_write(self._name(64), self._control)
         cells.on_write(self._name(67), self._write_pointer)
@@ -206,7 +216,8 @@ class Psp:
         if missing:
             return LoaderError.ORDER, f"{', '.join(missing)} must be loaded first"
         try:
-            image = psp_images.check(self._component(address), part, self.ring.keys, self.board.chip)
+            sent = self._component(address)
+            image = psp_images.check(sent, part, self.ring.keys, self.board.chip, decrypts=self._decrypts)
             if command in self.loaded and part is not parts.KEY_DATABASE:
                 # GUESS: no driver boots a part twice, except when it starts again
                 return LoaderError.TWICE, "already loaded; a boot begins with the KDB"

@@ -8,13 +8,15 @@ fence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringup.autogen.amd import psp as gfx
+from ringup.autogen.amd import ta_xgmi as xgmi
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.common.parts import Board, FirmwareTarget, Hub, VmFault
 from ringup.silicon.amd.psp import images as psp_images
 from ringup.silicon.amd.psp import parts
+from ringup.silicon.amd.psp.applications import XGMI, Hive, application_of, call_xgmi
 from ringup.silicon.amd.psp.keys import Key
 from ringup.silicon.amd.psp.parts import Part
 
@@ -33,6 +35,13 @@ BAD_PARAMETERS, BAD_STATE, NOT_FOUND, OUT_OF_MEMORY = 0xFFFF_0006, 0xFFFF_0007, 
 BEFORE_TMR = {gfx.GFX_FW_TYPE_SMU, gfx.GFX_FW_TYPE_REG_LIST, gfx.GFX_FW_TYPE_PPTABLE, gfx.GFX_FW_TYPE_P2S_TABLE}
 # without these the graphics core cannot start
 AUTOLOAD_NEEDS = (gfx.GFX_FW_TYPE_RLC_G, gfx.GFX_FW_TYPE_IMU_I, gfx.GFX_FW_TYPE_IMU_D, gfx.GFX_FW_TYPE_RS64_MEC)
+
+
+class Session(NamedTuple):
+    """A started application, and the memory that it shares with the driver."""
+
+    application: int
+    buffer: int
 
 
 class Refused(Exception):
@@ -60,10 +69,14 @@ class Ring:
         waiting: Callable[[], int],
         *,
         boot_tmr: bool = False,
+        decrypts: bool = False,
+        hive: Hive | None = None,
+        on_partition: Callable[[int], None] | None = None,
     ) -> None:
         """`boot_tmr`: the board's own boot made the region, and no host provides one."""
         self.board, self._hub, self.targets, self.tmr_bytes, self.boot_tmr = board, hub, targets, tmr_bytes, boot_tmr
         self._on_autoload, self._waiting = on_autoload, waiting
+        self._decrypts, self._hive, self._on_partition = decrypts, hive, on_partition
         self.generation = 0
         self._forget()
 
@@ -72,7 +85,7 @@ class Ring:
         self.busy = False
         self.keys: dict[bytes, Key] = {}  # of the booted key database
         self.images: dict[int, bytes] = {}
-        self.sessions: dict[int, str] = {}
+        self.sessions: dict[int, Session] = {}
         self._next_session = 1
         self.tmr: tuple[int, int] | None = None
         self.toc_seen = False
@@ -178,7 +191,8 @@ class Ring:
         if not 0 < size_bytes <= limit_bytes:
             raise Refused(BAD_PARAMETERS, f"an image of {size_bytes:#x} bytes")
         try:
-            image = psp_images.check(self._hub.read(0, address, size_bytes, CLIENT), part, self.keys, self.board.chip)
+            sent = self._hub.read(0, address, size_bytes, CLIENT)
+            image = psp_images.check(sent, part, self.keys, self.board.chip, decrypts=self._decrypts)
         except psp_images.BadImage as bad:
             late = psp_images.not_arrived(bad, self._waiting())
             raise Refused(bad.status, f"{part.name}: {bad}{late}") from bad
@@ -201,6 +215,9 @@ class Ring:
         """Take memory that the host provides for firmware."""
         setup = command.cmd_setup_tmr
         base, size = _join(setup.buf_phy_addr_lo, setup.buf_phy_addr_hi), setup.buf_size
+        # amdgpu sends the command although the boot made the region, where it has one: psp_tmr_load
+        if self.boot_tmr and not size:
+            return
         if self._has_tmr:
             raise Refused(BAD_STATE, "there is a TMR already")
         if base % TMR_ALIGNMENT:
@@ -255,7 +272,7 @@ class Ring:
         if size:
             self._hub.read(0, buffer, size, CLIENT)
         response.session_id = self._next_session
-        self.sessions[self._next_session] = f"{len(image.data)} bytes"
+        self.sessions[self._next_session] = Session(application_of(image), buffer)
         self._next_session += 1
 
     def unload_ta(self, command: Any, response: Any) -> None:
@@ -265,11 +282,22 @@ class Ring:
             raise Refused(NOT_FOUND, f"there is no session {session}")
 
     def invoke(self, command: Any, response: Any) -> None:
-        """Call a trusted application. The model has none: the call succeeds and does not change its buffer."""
+        """Call a trusted application. One that the model does not have succeeds and does not change its buffer."""
         session = command.cmd_invoke_cmd.session_id
-        if session not in self.sessions:
+        called = self.sessions.get(session)
+        if called is None:
             raise Refused(NOT_FOUND, f"there is no session {session}")
+        if called.application == XGMI and self._hive is not None:
+            shared = self._hub.read(0, called.buffer, xgmi.ta_xgmi_shared_memory.SIZE, CLIENT)
+            self._hub.write(0, called.buffer, call_xgmi(self._hive, shared), CLIENT)
         response.session_id = session
+
+    def partition(self, command: Any, response: Any) -> None:
+        """Split the graphics cores into parts, each of which runs a queue on all of its cores."""
+        if self._on_partition is None:
+            self.not_supported(command, response)
+        else:
+            self._on_partition(command.cmd_spatial_part.mode)
 
     def configure_boot(self, command: Any, response: Any) -> None:
         """Get or set options of the next boot (ECC on GDDR)."""
@@ -304,5 +332,5 @@ COMMANDS: dict[int, Handler] = {
     gfx.GFX_CMD_ID_DESTROY_VMR: Ring.not_supported,
     gfx.GFX_CMD_ID_PROG_REG: Ring.not_supported,
     gfx.GFX_CMD_ID_GET_FW_ATTESTATION: Ring.not_supported,
-    gfx.GFX_CMD_ID_SRIOV_SPATIAL_PART: Ring.not_supported,
+    gfx.GFX_CMD_ID_SRIOV_SPATIAL_PART: Ring.partition,
 }

@@ -1,6 +1,6 @@
 """The bus interface (NBIO) and the mailboxes of the security processor and the SMU (MP).
 
-Sources: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, amdgpu_device.c, psp_v13_0.c, psp_v14_0.c, smu_v13_0.c;
+Sources: amdgpu nbio_v4_3.c, nbio_v7_9.c, nbif_v6_3_1.c, amdgpu_device.c, psp_v13_0.c, psp_v14_0.c, smu_v13_0.c;
 nbio_2_3_default.h for two values after reset.
 """
 
@@ -67,7 +67,16 @@ _ROUTES = behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "board/nbio.py, board/chips.py:
 _GATING = inert(
     "CPM_CONTROL PCIE_CNTL2", "clock gating: affects power only", "nbio_v4_3.c, update_medium_grain_clock_gating"
 )
-NBIO = (*_BUS, _ROUTES, _GATING)
+_CHIPLETS = (
+    behaviour("DOORBELL0_CTRL_ENTRY_#", "board/nbio.py, board/chips.py: where doorbells lead, with several dies"),
+    behaviour("BIF_BX_PF0_PARTITION_MEM_STATUS BIF_BX_PF0_PARTITION_MEM_CAP", "board/nbio.py: memory is one partition", read_only=ALL),
+    behaviour("BIF_BX_PF0_PARTITION_COMPUTE_STATUS", "a constant: 0, the graphics cores are one partition", read_only=ALL),
+    inert(
+        "BIFC_DOORBELL_ACCESS_EN_PF BIFC_GFX_INT_MONITOR_MASK XCC_DOORBELL_FENCE", "order and reach of doorbells, which all arrive here",
+        "nbio_v7_9.c, enable_doorbell_aperture, init_registers",
+    ),
+)  # fmt: skip
+NBIO = (*_BUS, *_CHIPLETS, _ROUTES, _GATING)
 # since 6.3 the registers of the link are a block of their own
 NBIF = (*_BUS, _ROUTES.with_prefix("", "GDC_S2A0_"))
 PCIE = (

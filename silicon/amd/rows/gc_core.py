@@ -35,6 +35,7 @@ ROWS = (
     behaviour("CP_ME_CNTL", "gc/cp/processor.py: graphics' engines halt, reset, run", reset=0x1500_0000),
     behaviour("CP_MEC_RS64_CNTL", "gc/cp/processor.py: the compute engine halts, resets, runs", reset=0x4000_0000),
     behaviour("CP_MES_CNTL", "gc/cp/processor.py: the scheduler halts, resets, runs", reset=0x4000_0000),
+    behaviour("CP_HYP_XCP_CTL", "card.py: which of the graphics cores this is, and how many run together", read_only=ALL),
     behaviour("CP_MEC_CNTL", "gc/cp/processor.py: the engine before RS64; a write makes queues look for work", reset=0x5000_0000),
     behaviour("CP_MES_GP3_LO", "gc/cp/processor.py: the scheduler's version"),
     behaviour("CP_MES_MTIME_LO CP_MES_MTIME_HI", "gc/grbm.py: the reference clock", read_only=ALL),

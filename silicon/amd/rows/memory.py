@@ -1,11 +1,11 @@
 """The paths to memory apart from the VM hubs: arbiters, ATHUB, LSDMA.
 
-Sources: amdgpu mmhub_v3_0.c, athub_v3_0.c, lsdma_v6_0.c.
+Sources: amdgpu mmhub_v3_0.c, athub_v3_0.c, lsdma_v6_0.c, amdgpu_amdkfd_gc_9_4_3.c.
 """
 
 from __future__ import annotations
 
-from ringup.silicon.common.rows import inert, unmodelled
+from ringup.silicon.common.rows import behaviour, inert, unmodelled
 
 COUNTERS = "performance counters"
 ARBITERS = "arbitration of memory requests, which take no time here"
@@ -22,6 +22,8 @@ MMHUB = (
     unmodelled("DAGB* MMEA* PCTL*", ARBITERS),
 )
 ATHUB = (
+    behaviour("ATC_VMID#_PASID_MAPPING", "memory/athub.py: process ids of VMIDs"),
+    behaviour("ATC_VMID_PASID_MAPPING_UPDATE_STATUS", "memory/athub.py: which have arrived", clears=0xFFFF),
     inert("ATHUB_MISC_CNTL", "clock gating: affects power only", "athub_v3_0.c, update_medium_grain_clock_gating"),
     unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
     unmodelled("*_PERFCOUNTER* *_PERF_COUNTER_*", COUNTERS),

@@ -1,6 +1,6 @@
 """Small blocks: host data path, interrupt handler, SMUIO, thermal monitor.
 
-Sources: amdgpu hdp_v6_0.c, ih_v6_0.c, smuio_v13_0_6.c, smu_v13_0.c.
+Sources: amdgpu hdp_v4_0.c, hdp_v6_0.c, vega20_ih.c, ih_v6_0.c, smuio_v13_0_6.c, smu_v13_0.c.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ HDP = (
         "hdp_v6_0.c, update_clock_gating",
     ),
 )
+HDP_4 = (
+    inert(
+        "HDP_MISC_CNTL HDP_NONSURFACE_BASE HDP_NONSURFACE_BASE_HI", "caching and place of the data path's memory: all of VRAM here",
+        "hdp_v4_0.c, init_registers",
+    ),
+)  # fmt: skip
 OSSSYS = (
+    behaviour("IH_VMID_LUT_INDEX", "board/ih.py: the node whose process ids are accessed"),
+    inert(
+        "IH_RETRY_INT_CAM_CNTL IH_DOORBELL_RETRY_CAM", "repeated page faults, which the model does not raise", "vega20_ih.c, irq_init",
+    ),
     behaviour(
         "IH_RB_CNTL IH_RB_BASE IH_RB_BASE_HI IH_RB_RPTR IH_RB_WPTR IH_RB_WPTR_ADDR_LO IH_RB_WPTR_ADDR_HI"
         " IH_DOORBELL_RPTR IH_RB_BASE_RING1 IH_RB_BASE_HI_RING1 IH_RB_RPTR_RING1 IH_RB_WPTR_RING1 IH_DOORBELL_RPTR_RING1",

@@ -1,6 +1,7 @@
-"""The registers of a VM hub: contexts, invalidation engines, apertures. Two blocks have them, prefixed GC and MM.
+"""The registers of a VM hub: contexts, invalidation engines, apertures. Two blocks have them, prefixed GC and MM, or
+without a prefix in GC 9.4.3 and MMHUB 1.8.0.
 
-Sources: amdgpu gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c.
+Sources: amdgpu gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c, gfxhub_v1_2.c, gfxhub_v1_1.c, mmhub_v1_8.c.
 """
 
 from __future__ import annotations
@@ -50,9 +51,14 @@ _PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
 _PRIVATE_CACHE = {
     "MM": behaviour(_PRIVATE, "memory/hub.py: invalidation of the private cache"),
     "GC": inert(_PRIVATE, SPEED, "gfxhub_v3_0.c, init_cache_regs"),
+    "": inert(_PRIVATE, SPEED, "gfxhub_v1_2.c, init_cache_regs"),
 }
+
+
+_LINKS = behaviour("MC_VM_XGMI_LFB_CNTL MC_VM_XGMI_LFB_SIZE", "card.py: the card's place among those linked with it")
 
 
 def rows(prefix: str) -> tuple[Row, ...]:
     """Return the rows of the hub whose names begin with `prefix`."""
-    return tuple(row.with_prefix("", prefix) for row in (_PRIVATE_CACHE[prefix], *_ROWS))
+    links = () if prefix else (_LINKS,)
+    return tuple(row.with_prefix("", prefix) for row in (_PRIVATE_CACHE[prefix], *links, *_ROWS))

@@ -44,7 +44,8 @@ def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Copy bytes to one destination or (broadcast) two. Slices run upwards, so an upward overlap copies bytes copied
     earlier.
     """
-    if packet.backwards:
+    # 4.4.2 has no such copies
+    if getattr(packet, "backwards", 0):
         raise Unmodelled(f"{engine.name}: a copy that runs downwards ({packet!r})")
     targets = [(_join(packet, "dst_addr"), packet.dst_sw)] if not packet.broadcast else []
     if packet.broadcast:

@@ -1,7 +1,7 @@
-"""An SDMA engine (6.0 and 7.0): eight queues with byte-counted rings, activated by registers or by a queue descriptor.
+"""An SDMA engine (4.4.2, 6.0 and 7.0): queues with byte-counted rings, activated by registers or by a queue descriptor.
 
 Each queue is a coroutine: a packet runs until it waits or its time slice ends, then the clock resumes it. Source:
-sdma_v6_0.c, sdma_v7_0.c, v11_structs.h, v12_structs.h.
+sdma_v4_4_2.c, sdma_v6_0.c, sdma_v7_0.c, v9_structs.h, v11_structs.h, v12_structs.h.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ringup.autogen.amd import mqd
 from ringup.autogen.layout import Struct
 from ringup.errors import RingupError
 from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink, VmFault
-from ringup.silicon.amd.sdma.packets import PACKETS, PACKETS_7, BadPacket, Engine, Packets, execute
+from ringup.silicon.amd.sdma.packets import PACKETS, PACKETS_4, PACKETS_7, BadPacket, Engine, Packets, execute
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.clock import Timer
 from ringup.silicon.common.faults import FaultKind
 
-QUEUES = 8
 INTERRUPT_CLIENT = 0x0A  # SOC21_IH_CLIENTID_GFX
+# SOC15_IH_CLIENTID_SDMA0 to SDMA3: the engines of an I/O die. Source: sdma_v4_4_2.c, sdma_v4_4_2_irq_id_to_seq
+CLIENTS_4_4 = (0x08, 0x09, 0x01, 0x04)
 WAKE_US = 1  # from a doorbell to the first fetch
 # interval of polls for a write pointer in memory; metal's interval is configurable
 POLL_US = 20
@@ -37,7 +38,10 @@ class SdmaRow:
 
     `control`: the register that halts it; `freeze`: the field of SDMA0_FREEZE that freezes it. `firmware`: types of
     psp_gfx_if.h that it needs. `idle`, `set`: fields of SDMA0_STATUS_REG that only this generation has, and that show
-    an idle engine, or are always set.
+    an idle engine, or are always set. `prefix`: of the engine's registers, with its number; `queues`: the names of its
+    queues in registers. `clients`: the numbers for the interrupt handler, by engine; `sources`: prefix of the names of
+    the interrupts. `local`: the engine's registers are a block of its own, its translations are MMHUB's, and its number
+    on its die counts for firmware and interrupts. `starts`: it runs once its firmware is loaded.
     """
 
     version: tuple[int, int, int]
@@ -48,6 +52,16 @@ class SdmaRow:
     packets: Packets
     idle: tuple[str, ...]
     set: tuple[str, ...]
+    prefix: str = "SDMA{}_"
+    queues: tuple[str, ...] = tuple(f"QUEUE{number}_" for number in range(8))
+    clients: tuple[int, ...] = (INTERRUPT_CLIENT,)
+    sources: str = "GFX_11_0_0"
+    local: bool = False
+    starts: bool = False
+
+    def firmware_of(self, index: int) -> tuple[int, ...]:
+        """Return the types of firmware that an engine needs: all, or the one with its number on its die."""
+        return (self.firmware[index % len(self.firmware)],) if self.local else self.firmware
 
 
 # GFX_FW_TYPE_SDMA_UCODE_TH0, _TH1: the two threads of 6.0; 7.0 has one, whose firmware is sent as the first's
@@ -58,6 +72,15 @@ SDMA_6 = SdmaRow(
 SDMA_7 = SdmaRow(
     (7, 0, 0), "MCU_CNTL", "MCU_FREEZE", (71,), mqd.v12_sdma_mqd, PACKETS_7,
     ("FETCH_IDLE", "EXEC_ENG_IDLE", "PROC_CNTL_IDLE"), ("UCODE_INIT_DONE",),
+)  # fmt: skip
+
+
+# GFX_FW_TYPE_SDMA0 to SDMA3: the PSP gives each die's engines the same four images, and amdgpu never clears HALT after
+# it. Source: amdgpu_sdma.c, amdgpu_sdma_init_microcode
+SDMA_4_4 = SdmaRow(
+    (4, 4, 2), "F32_CNTL", "FREEZE", (9, 10, 52, 53), mqd.v9_sdma_mqd, PACKETS_4, ("EX_IDLE", "PREV_CMD_IDLE"), ("SEM_IDLE",),
+    prefix="SDMA_", queues=("GFX_", "PAGE_", *(f"RLC{number}_" for number in range(8))), clients=CLIENTS_4_4,
+    sources="SDMA0_4_0", local=True, starts=True,
 )  # fmt: skip
 
 
@@ -104,7 +127,8 @@ class Sdma(Engine):
         self.row = row
         self._interrupts, self.cells, self.index = interrupts, cells, index
         self.name, self.client = f"sdma{index}", f"SDMA{index}"
-        self.queues = [Queue(number) for number in range(QUEUES)]
+        self._prefix, self._firmware = row.prefix.format(index), row.firmware_of(index)
+        self.queues = [Queue(number) for number in range(len(row.queues))]
         self._loaded: set[int] = set()
         # the queue whose packet runs right now
         self._at_work: Generator[float, None, None] | None = None
@@ -112,10 +136,12 @@ class Sdma(Engine):
         self._set_up()
 
     def _set_up(self) -> None:
-        cells, prefix = self.cells, f"SDMA{self.index}_"
+        cells, prefix = self.cells, self._prefix
         cells.on_write(f"{prefix}{self.row.control}", self._halt)
         cells.on_read(f"{prefix}STATUS_REG", self._status)
-        cells.on_write(f"{prefix}QUEUE_RESET_REQ", self._reset_queues)
+        # since 6.0
+        if f"{prefix}QUEUE_RESET_REQ" in cells:
+            cells.on_write(f"{prefix}QUEUE_RESET_REQ", self._reset_queues)
         cells.on_read(f"{prefix}FREEZE", self._freeze)
         cells.on_write(f"{prefix}FREEZE", lambda value: self._wake_all())
         for queue in self.queues:
@@ -127,7 +153,7 @@ class Sdma(Engine):
             cells.on_read(f"{name}CONTEXT_STATUS", partial(self._context_status, queue))
 
     def _queue_name(self, queue: Queue) -> str:
-        return f"SDMA{self.index}_QUEUE{queue.number}_"
+        return self._prefix + self.row.queues[queue.number]
 
     def _field(self, queue: Queue, register: str, name: str) -> int:
         return self.cells.get(self._queue_name(queue) + register, name)
@@ -151,24 +177,28 @@ class Sdma(Engine):
             self._drop(queue)
             self.cells[f"{self._queue_name(queue)}RB_CNTL"] = 0
         for name in ("FREEZE", "QUEUE_RESET_REQ", "INT_STATUS"):
-            self.cells[f"SDMA{self.index}_{name}"] = 0
-        self.cells[f"SDMA{self.index}_{self.row.control}"] = 1  # HALT
+            if f"{self._prefix}{name}" in self.cells:
+                self.cells[f"{self._prefix}{name}"] = 0
+        self.cells[f"{self._prefix}{self.row.control}"] = 1  # HALT
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Record that a thread's firmware is loaded."""
-        if fw_type in self.row.firmware:
+        if fw_type in self._firmware:
             self._loaded.add(fw_type)
+            if self.row.starts:
+                self.cells.put(f"{self._prefix}{self.row.control}", HALT=0)
+                self._wake_all()
 
     @property
     def running(self) -> bool:
         """Whether the threads run: firmware loaded, not halted, not frozen."""
-        halted = self.cells.get(f"SDMA{self.index}_{self.row.control}", "HALT")
-        frozen = self.cells.get(f"SDMA{self.index}_FREEZE", self.row.freeze)
-        return not halted and not frozen and self._loaded.issuperset(self.row.firmware)
+        halted = self.cells.get(f"{self._prefix}{self.row.control}", "HALT")
+        frozen = self.cells.get(f"{self._prefix}FREEZE", self.row.freeze)
+        return not halted and not frozen and self._loaded.issuperset(self._firmware)
 
     def _halt(self, value: int) -> None:
-        if not self.cells.field(f"SDMA{self.index}_{self.row.control}", "HALT", value):
-            if not self._loaded.issuperset(self.row.firmware):
+        if not self.cells.field(f"{self._prefix}{self.row.control}", "HALT", value):
+            if not self._loaded.issuperset(self._firmware):
                 self.board.log.note(
                     self.name, "violation", "unhalted without firmware: the threads have nothing to run"
                 )
@@ -179,7 +209,7 @@ class Sdma(Engine):
             self._wake(queue)
 
     def _freeze(self) -> int:
-        name = f"SDMA{self.index}_FREEZE"
+        name = f"{self._prefix}FREEZE"
         return self.cells.replace(name, self.cells[name], FROZEN=self.cells.get(name, self.row.freeze))
 
     def _reset_queues(self, value: int) -> None:
@@ -187,7 +217,7 @@ class Sdma(Engine):
             if value >> queue.number & 1:
                 self._drop(queue)
                 self.cells.put(f"{self._queue_name(queue)}RB_CNTL", RB_ENABLE=0)
-        self.cells[f"SDMA{self.index}_QUEUE_RESET_REQ"] = 0  # done when it reads 0
+        self.cells[f"{self._prefix}QUEUE_RESET_REQ"] = 0  # done when it reads 0
 
     def _drop(self, queue: Queue) -> None:
         for timer in (queue.timer, queue.poll):
@@ -219,8 +249,14 @@ class Sdma(Engine):
         queue.done = start
         self.board.log.note(self.name, "queue", "queue {} starts at {:#x}, {:#x} bytes", queue.number, base, size_bytes)
         self._wake(queue)
-        if self._field(queue, "RB_CNTL", "WPTR_POLL_ENABLE"):
+        if self._polls(queue):
             self._poll(queue)
+
+    def _polls(self, queue: Queue) -> bool:
+        """Whether the write pointer is read from memory. 4.4.2 has a register for that."""
+        if self.cells.has_field(f"{self._queue_name(queue)}RB_CNTL", "WPTR_POLL_ENABLE"):
+            return bool(self._field(queue, "RB_CNTL", "WPTR_POLL_ENABLE"))
+        return bool(self._field(queue, "RB_WPTR_POLL_CNTL", "F32_POLL_ENABLE"))
 
     def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
         """Activate a queue from its descriptor, as the schedulers do. Register names derive from member names."""
@@ -434,26 +470,26 @@ class Sdma(Engine):
 
     def write_refused(self, queue: Queue) -> None:
         """Report a refused register write to the host."""
-        self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_SRBMWRITE)
+        self._interrupt(queue, "SRBMWRITE")
 
     def trap(self, queue: Queue, context: int) -> None:
         """Raise the interrupt of a TRAP packet, if enabled."""
-        if self.cells.get(f"SDMA{self.index}_CNTL", "TRAP_ENABLE"):
-            self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_TRAP, (context,))
+        if self.cells.get(f"{self._prefix}CNTL", "TRAP_ENABLE"):
+            self._interrupt(queue, "TRAP", (context,))
 
-    def _interrupt(self, queue: Queue, source_id: int, data: tuple[int, ...] = ()) -> None:
-        ring = queue.ring
+    def _interrupt(self, queue: Queue, source: str, data: tuple[int, ...] = ()) -> None:
+        ring, row = queue.ring, self.row
         self._interrupts.interrupt(
-            INTERRUPT_CLIENT,
-            source_id,
-            ring_id=self.index << 4 | queue.number,
+            row.clients[self.index % len(row.clients)],
+            getattr(ids, f"{row.sources}__SRCID__SDMA_{source}"),
+            ring_id=queue.number if row.local else self.index << 4 | queue.number,
             vmid=ring.vmid if ring else 0,
             data=data,
         )
 
     def poll_timeout(self, queue: Queue) -> None:
         """Report to the host that a poll gave up."""
-        self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT)
+        self._interrupt(queue, "POLL_TIMEOUT")
 
     def _stop(self, queue: Queue, reason: BadPacket | VmFault, where: str = "") -> None:
         """Stop a queue for good. If the watchdog is on, it reports this to the host."""
@@ -463,9 +499,9 @@ class Sdma(Engine):
             queue.work = None
         self._save_read_pointer(queue)
         self.board.log.note(self.name, "violation", "queue {} stops: {}{}", queue.number, where, reason)
-        units = self.cells.get(f"SDMA{self.index}_WATCHDOG_CNTL", "QUEUE_HANG_COUNT")
-        if units:
-            hang = partial(self._interrupt, queue, ids.GFX_11_0_0__SRCID__SDMA_QUEUE_HANG)
+        watchdog = f"{self._prefix}WATCHDOG_CNTL"
+        if watchdog in self.cells and (units := self.cells.get(watchdog, "QUEUE_HANG_COUNT")):
+            hang = partial(self._interrupt, queue, "QUEUE_HANG")
             queue.timer = self.board.clock.after(units * WATCHDOG_UNIT_US, hang)
 
     # --- status -------------------------------------------------------------------------------------------------
@@ -479,17 +515,18 @@ class Sdma(Engine):
         idle = int(not any(self._busy(queue) for queue in self.queues))
         inside = int(any(queue.indirect is not None for queue in self.queues))
         return self.cells.replace(
-            f"SDMA{self.index}_STATUS_REG", 0,
+            f"{self._prefix}STATUS_REG", 0,
             IDLE=idle, REG_IDLE=1, RB_EMPTY=idle, RB_CMD_IDLE=idle, IB_CMD_IDLE=1 - inside, BLOCK_IDLE=idle, INSIDE_IB=inside,
             MC_WR_IDLE=idle, SRBM_IDLE=1, RB_MC_RREQ_IDLE=idle, IB_MC_RREQ_IDLE=1, MC_RD_IDLE=idle, DELTA_RPTR_EMPTY=1, INT_IDLE=1,
             **dict.fromkeys(self.row.idle, idle), **dict.fromkeys(self.row.set, 1),
         )  # fmt: skip
 
     def _context_status(self, queue: Queue) -> int:
-        # the other queues lack the bit
-        inside = {"USE_IB": int(queue.indirect is not None)} if queue.number == 0 else {}
+        name = f"{self._queue_name(queue)}CONTEXT_STATUS"
+        # the other queues lack the bit, as do all of 4.4.2, which also reports no write-back
+        inside = {"USE_IB": int(queue.indirect is not None), "RPTR_WB_IDLE": 1}
         return self.cells.replace(
-            f"{self._queue_name(queue)}CONTEXT_STATUS", 0,
-            SELECTED=int(queue.ring is not None), IDLE=int(not self._busy(queue)), EXCEPTION=int(bool(queue.stopped)), RPTR_WB_IDLE=1,
-            **inside,
+            name, 0,
+            SELECTED=int(queue.ring is not None), IDLE=int(not self._busy(queue)), EXCEPTION=int(bool(queue.stopped)),
+            **{field: value for field, value in inside.items() if self.cells.has_field(name, field)},
         )  # fmt: skip

@@ -350,6 +350,10 @@ PACKETS: Packets = {
     (pkt.SDMA_OP_CONST_FILL, 0): (pkt.SDMA_PKT_CONSTANT_FILL, sdma_copy.fill),
     (pkt.SDMA_OP_PTEPDE, pkt.SDMA_SUBOP_PTEPDE_GEN): (pkt.SDMA_PKT_WRITE_INCR, sdma_copy.generate),
 }
+# before 6.0 caches and hubs are invalidated by register only
+PACKETS_4: Packets = {
+    key: row for key, row in PACKETS.items() if row[0] not in (pkt.SDMA_PKT_VM_INVALIDATION, pkt.SDMA_PKT_GCR_REQ)
+}
 PACKETS_7: Packets = PACKETS | {
     (pkt.SDMA_OP_SRBM_WRITE, 0): (pkt.SDMA_PKT_SRBM_WRITE, _register_write_7),
     (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR): (pkt.SDMA_PKT_COPY_LINEAR, _linear_7),

@@ -30,6 +30,8 @@ DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (f"MP1_SMN_C2PMSG_{number}" for nu
 # by generation
 FLAGS = ("MP1_FIRMWARE_FLAGS", "MP1_CRU1_MP1_FIRMWARE_FLAGS")
 MESSAGE_PREFIX = "PPSMC_MSG_"
+# messages that move a table
+SLOW = ("TransferTableSmu2Dram", "TransferTableDram2Smu", "GetMetricsTable")
 # MP1_Public: where hosts access MP1's own registers over SMN
 PUBLIC_ALIAS = 0x3B0_0000
 ALIAS_BYTES = 0x10_0000
@@ -67,6 +69,9 @@ def prerequisite(reason: str) -> Refused:
 class Smu:
     """The power management firmware of one card. `cells` are the MP block's; `on_mode1_reset` resets the card."""
 
+    messages: dict[str, Handler]
+    state_only: frozenset[str]
+
     def __init__(
         self,
         board: Board,
@@ -82,7 +87,7 @@ class Smu:
         self.power = Power(board.clock, row, busy_ns)
         names = {name for name in vars(row.interface) if name.startswith(MESSAGE_PREFIX)}
         self._messages = {getattr(row.interface, name): name.removeprefix(MESSAGE_PREFIX) for name in names}
-        self._features = smu_tables.features(row.interface)
+        self._features = self._all_features()
         board.faults.know(*FAULTS)
         cells.on_write(MESSAGE, self._message)
         cells.on_write(DEBUG_MESSAGE, self._debug_message)
@@ -115,8 +120,14 @@ class Smu:
         self.workload = 0
         self.powered: set[tuple[str, int]] = set()
         self.baco = False
-        self.tables: dict[int, bytes] = {smu.TABLE_PPTABLE: smu_tables.pptable(self.row)}
+        self.tables = self._board_tables()
         self._metrics_counter = 0
+
+    def _all_features(self) -> int:
+        return smu_tables.features(self.row.interface)
+
+    def _board_tables(self) -> dict[int, bytes]:
+        return {smu.TABLE_PPTABLE: smu_tables.pptable(self.row)}
 
     def reset(self) -> None:
         """Return to a chip without this firmware. The block's registers are reset too."""
@@ -156,7 +167,7 @@ class Smu:
                 self._busy = False
                 self._answer(number, argument)
 
-        slow = self._messages.get(number) in ("TransferTableSmu2Dram", "TransferTableDram2Smu")
+        slow = self._messages.get(number) in SLOW
         self.board.clock.after(TABLE_US if slow else ANSWER_US, finish)
 
     def _answer(self, number: int, argument: int) -> None:
@@ -180,8 +191,8 @@ class Smu:
         if injected is not None:
             raise Refused(injected & 0xFF, "an injected fault")
         name = self._messages.get(number, "")
-        handler = MESSAGES.get(name)
-        if name in STATE_ONLY:
+        handler = self.messages.get(name)
+        if name in self.state_only:
             return 0
         if handler is None:
             raise Refused(smu.PPSMC_Result_UnknownCmd, "this firmware has no such message")
@@ -401,3 +412,4 @@ READABLE = {
     smu.TABLE_DRIVER_INFO: "DriverInfoTable_t",
     smu.TABLE_ECCINFO: "EccInfoTable_t",
 }
+Smu.messages, Smu.state_only = MESSAGES, STATE_ONLY

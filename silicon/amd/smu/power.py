@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.autogen.structs import memory
-from ringup.silicon.amd.smu.tables import SAVING_NAMES, PowerRow, features
+from ringup.silicon.amd.smu.tables import INSTINCT_SAVING_NAMES, SAVING_NAMES, PowerRow, features
 from ringup.silicon.common.clock import VirtualClock
 
 # time over which activity and power are averaged
@@ -37,7 +37,8 @@ class Power:
 
     def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
         self._clock, self.row, self._busy_ns = clock, row, busy_ns
-        self._saving = features(row.interface, SAVING_NAMES)
+        names = SAVING_NAMES if hasattr(row.interface, "FEATURE_FW_DSTATE_BIT") else INSTINCT_SAVING_NAMES
+        self._saving = features(row.interface, names)
         # J, °C: a reset does not change them
         self.energy, self.temperature = 0.0, row.ambient
         self.reset()

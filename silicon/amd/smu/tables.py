@@ -11,12 +11,12 @@ is public they are plausible and marked as guesses.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
-from ringup.autogen.amd import smu_v13_0_7, smu_v14_0_2
+from ringup.autogen.amd import smu_v13_0_6, smu_v13_0_7, smu_v14_0_2
 from ringup.autogen.structs import memory
 
 DEBUG_TEST = 1
@@ -186,6 +186,32 @@ NAVI44 = replace(
     degrees_per_watt=0.24,
     advertised=(1700, 2530, 3130),
 )
+# AMD's data sheet of the MI300X: board power, peak engine clock, the memory's 5.2 Gbit/s per pin. GUESS: the rest.
+# Clocks have 13.0.0's numbers here; 13.0.6 has none for the graphics clock
+MI300X = replace(
+    NAVI31,
+    frequencies={
+        smu.PPCLK_GFXCLK: (132, 2100),
+        smu.PPCLK_SOCCLK: (800, 900, 1000, 1143),
+        smu.PPCLK_UCLK: (900, 1100, 1200, 1300),
+        smu.PPCLK_FCLK: (1200, 1600, 1900, 2000),
+        smu.PPCLK_DCLK_0: (914, 1100, 1300, 1500),
+        smu.PPCLK_VCLK_0: (1143, 1300, 1500, 1800),
+    },
+    power_limit=750,
+    power_limit_percent=(100, 0),
+    idle_power=110.0,
+    awake_power=20.0,
+    degrees_per_watt=0.06,
+    fan_rpm=(0, 0),
+    advertised=(1300, 2100, 2100),
+    interface_version=smu_v13_0_6.SMU13_0_6_DRIVER_IF_VERSION,
+    firmware_version=0x0055_7900,  # UNKNOWN: boards'. From 0x557300 on the PSP takes the P2S table
+    interface=smu_v13_0_6,
+    pcie_generation=5,
+    debug_messages=frozenset(),
+    flags_address=0x3B1_0028,
+)
 TABLE_OF_CLOCK = {
     "GFXCLK": "FreqTableGfx", "SOCCLK": "FreqTableSocclk", "UCLK": "FreqTableUclk", "FCLK": "FreqTableFclk",
     "VCLK_0": "FreqTableVclk", "DCLK_0": "FreqTableDclk", "DISPCLK": "FreqTableDispclk", "DPPCLK": "FreqTableDppClk",
@@ -276,9 +302,16 @@ FEATURE_NAMES = (
     "DS_LCLK", "DS_UCLK", "GFX_ULV", "FW_DSTATE", "GFXOFF", "BACO", "MM_DPM", "THROTTLERS", "FW_CTF", "FAN_CONTROL",
     "GFX_IMU", "SOC_CG", "DF_CSTATE", "MEM_TEMP_READ", "ATHUB_MMHUB_PG",
 )  # fmt: skip
+# of 13.0.6. GUESS: which of them run
+INSTINCT_FEATURE_NAMES = (
+    "DATA_CALCULATION", "DPM_FCLK", "DPM_GFXCLK", "DPM_LCLK", "DPM_SOCCLK", "DPM_UCLK", "DPM_XGMI", "DS_FCLK", "DS_GFXCLK",
+    "DS_LCLK", "DS_SOCCLK", "DF_CSTATE", "PPT", "TDC", "THERMAL", "FW_CTF", "SMU_CG",
+)  # fmt: skip
 SAVING_NAMES = ("DS_GFXCLK", "DS_SOCCLK", "DS_FCLK", "FW_DSTATE")
+INSTINCT_SAVING_NAMES = ("DS_GFXCLK", "DS_SOCCLK", "DS_FCLK", "DF_CSTATE")
 
 
-def features(interface: Any, names: Iterable[str] = FEATURE_NAMES) -> int:
-    """Return the mask of features, by the numbers of a firmware's interface."""
-    return sum(1 << getattr(interface, f"FEATURE_{name}_BIT") for name in names)
+def features(interface: Any, names: Sequence[str] = FEATURE_NAMES) -> int:
+    """Return the mask of features, by the numbers of a firmware's interface. Some headers' names lack the ending."""
+    end = "" if hasattr(interface, f"FEATURE_{names[0]}") else "_BIT"
+    return sum(1 << getattr(interface, f"FEATURE_{name}{end}") for name in names)

@@ -10,6 +10,8 @@ import zlib
 import pytest
 
 from ringup.autogen.amd import psp_published
+from ringup.errors import Unmodelled
+from ringup.silicon import card
 from ringup.silicon.amd.board import chips
 
 # FB_LOCATION_BASE << 24: the board's firmware puts VRAM there for MMHUB.
@@ -129,13 +131,13 @@ class Host:
         self.radeon.clock.sleep_us(10_000)
         return self.get(35)
 
-    def start(self, sos):
-        found = parts(sos)
+    def start(self, sos, read=parts):
+        found = read(sos)
         for kind, command in BOOT:
             assert kind not in found or self.boot(command, found[kind]) == 0x8000_0000
         self.radeon.clock.sleep_us(90_000)
         # The headers of MP 14.0 do not name the register of the version.
-        if generation(self.radeon) == 11:
+        if generation(self.radeon) < 12:
             assert self.get(58) == word(found[1], 0x60)
         for number, value in (
             (69, VRAM_AT + RING & 0xFFFF_FFFF),
@@ -197,6 +199,72 @@ def test_every_image_loads_and_the_graphics_core_boots(radeon, firmware):
     # RLC_RLCS_BOOTLOAD_STATUS: boot complete.
     assert radeon.bars[5].read32(BOOT_STATUS[generation(radeon)]) >> 31
     assert radeon.violations == []
+
+
+def first_list(data):
+    """Return the parts of a psp_firmware_header_v2_1 by type, up to the second list."""
+    start, count = word(data, 24), word(data, 36)
+    rows = [struct.unpack_from("<4I", data, 40 + 16 * n) for n in range(count)]
+    return {kind: data[start + at : start + at + size] for kind, _, at, size in rows}
+
+
+def instinct_images(read):
+    """Return (type, bytes) as psp_v13_0.c's driver sends them to 13.0.6, which boots no core by itself: gfx_v9_4_3.c,
+    sdma_v4_4_2.c, smu_v13_0_6_ppt.c.
+    """
+    smu, sdma, mec, rlc = (read(f"{name}.bin") for name in ("smu_13_0_6", "sdma_4_4_2", "gc_9_4_3_mec", "gc_9_4_3_rlc"))
+    # The first of the tables: id, offset, size.
+    _, at, size = struct.unpack_from("<3I", smu, word(smu, 40))
+    yield 0x81, smu[at : at + size]
+    for kind in (9, 10, 52, 53):
+        yield kind, sdma[word(sdma, 24) :][: word(sdma, 20)]
+    table = 4 * word(mec, 40)
+    code = mec[word(mec, 24) :][: word(mec, 20)]
+    yield 4, code[:-table]
+    yield 5, code[4 * word(mec, 36) :][:table]
+    for kind, size, at in ((22, 116, 120), (20, 132, 136), (21, 148, 152)):
+        yield kind, rlc[word(rlc, at) :][: word(rlc, size)]
+    yield 8, rlc[word(rlc, 24) :][: word(rlc, 20)]
+
+
+@pytest.mark.parametrize("source", ["distribution", "card"])
+def test_the_cores_of_an_instinct_run_once_their_images_are_loaded(request, source):
+    radeon = card("mi300x", vram_bytes=64 << 20)
+    read = radeon.firmware
+    if source == "distribution":
+        folder = request.getfixturevalue("sources").root("firmware-amd") / "lib/firmware/amdgpu"
+        read = lambda name: (folder / name).read_bytes()  # noqa: E731
+    host = Host(radeon)
+    host.start(read("psp_13_0_6_sos.bin"), first_list)
+    for kind, data in instinct_images(read):
+        # P2S_TABLE before, the rest after SETUP_TMR without a region, which the boot has made.
+        if kind == 9:
+            assert host.command(5, 0, 0, 0, 2, 0, 0) == 0
+        assert host.load(kind, data) == 0, kind
+    assert [core.rlc.missing("mec", 0) for core in radeon.cores] == [""] * 8
+    assert all(engine.running for engine in radeon.sdma)
+    assert radeon.violations == []
+    # LOAD_TA of the XGMI application, type 2, with 4 KiB for its commands.
+    application = parts(read("psp_13_0_6_ta.bin"))[2]
+    shared = VRAM_AT + TMR
+    radeon.vram.write(IMAGE, application)
+    place = (VRAM_AT + IMAGE & 0xFFFF_FFFF, VRAM_AT + IMAGE >> 32, len(application))
+    assert host.command(1, *place, shared & 0xFFFF_FFFF, shared >> 32, 0x1000) == 0
+    # psp_gfx_resp.session_id.
+    session = word(radeon.vram.read(COMMAND + 864 + 4, 4), 0)
+    found = []
+    # TA_COMMAND_XGMI__GET_NODE_ID, GET_HIVE_ID: ta_xgmi_if.h.
+    for command in (1, 2):
+        radeon.vram.write(TMR, struct.pack("<I", command).ljust(0xC20, b"\0"))
+        assert host.command(3, session, command) == 0
+        resp, status = struct.unpack("<2I", radeon.vram.read(TMR + 4, 8))
+        assert (resp, status) == (command | 1 << 31, 0)
+        found.append(struct.unpack("<Q", radeon.vram.read(TMR + 1048, 8))[0])
+    assert found == [radeon.chip.hive.node_id, radeon.chip.hive.hive_id]
+    # GFX_CMD_ID_SRIOV_SPATIAL_PART: one partition is all there is.
+    assert host.command(0x27, 1) == 0
+    with pytest.raises(Unmodelled, match="2 partitions"):
+        host.command(0x27, 2)
 
 
 def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):

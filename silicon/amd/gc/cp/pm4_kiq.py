@@ -5,11 +5,13 @@ Source: amdgpu gfx_v11_0.c (gfx11_kiq_*), kfd_pm4_headers_ai.h through autogen.a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ringup.autogen.amd import pm4, pm4_queues
+from ringup.autogen.regdb import open_chip
 from ringup.errors import Unmodelled
+from ringup.silicon.amd.gc.cp import run_list
 from ringup.silicon.amd.gc.cp.pm4_decode import CLIENT_CP, SRC_QUERY_STATUS, Packet, Rule, reserved
 from ringup.silicon.amd.gc.cp.queue import Queue, Stop
 from ringup.silicon.amd.gc.grbm import Slot
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp.processor import Cp
 
 COMPUTE_ENGINE, GFX_ENGINE, MES_ENGINE = 0, 4, 5  # engine_sel. Source: gfx11_kiq_map_queues
+# likewise: a compute queue through which amdkfd gives the orders of the KIQ. Source: kgd_gfx_v9_hiq_mqd_load
+HIQ_ENGINE = 1
 SDMA_ENGINES = (2, 3)
-# `me` in packets, where MES is 2
-ME_OF_ENGINE = {COMPUTE_ENGINE: (1, 2), GFX_ENGINE: (0,), MES_ENGINE: (2, 3)}
-MES_ME = 3
+# `me` in packets, where MES is 2; those of compute: Generation.packet_engines
+ME_OF_ENGINE = {GFX_ENGINE: {0: 0}, MES_ENGINE: {2: 3, 3: 3}}
 ACTIONS = {0: Stop.SAVE, 1: Stop.RESET, 2: Stop.SAVE}  # preempt, reset, disable process queues
 PREEMPT_NO_UNMAP = 3
 SPECIFIED, BY_PASID, ALL, ALL_BUT_STATIC = range(4)  # queue_sel of UNMAP_QUEUES
@@ -42,6 +45,7 @@ def set_resources(parser: Parser, packet: Packet) -> None:
     control = pm4_queues.SET_RESOURCES_CONTROL(packet.body[0])
     if control.unmap_latency:
         parser.cp.unmap_timeout_us = control.unmap_latency * LATENCY_US
+    run_list.set_resources(parser, packet)
 
 
 def map_queues(parser: Parser, packet: Packet) -> None:
@@ -52,10 +56,13 @@ def map_queues(parser: Parser, packet: Packet) -> None:
     )
     if control.engine_sel in SDMA_ENGINES or control.queue_sel:
         raise Unmodelled(f"{packet}: engine_sel {control.engine_sel}, queue_sel {control.queue_sel}")
-    if control.num_queues != 1 or control.me not in ME_OF_ENGINE.get(control.engine_sel, ()):
+    compute = control.engine_sel in (COMPUTE_ENGINE, HIQ_ENGINE)
+    engines = parser.cp.packet_engines if compute else ME_OF_ENGINE.get(control.engine_sel, {})
+    if control.num_queues != 1 or control.me not in engines:
         raise reserved(f"{packet}: {control.num_queues} queues of engine {control.engine_sel}, me {control.me}")
-    me = MES_ME if control.engine_sel == MES_ENGINE else control.me
-    slot = Slot(me, control.pipe, control.queue)
+    slot = Slot(engines[control.me], control.pipe, control.queue)
+    if control.engine_sel == HIQ_ENGINE:
+        parser.cp.orders.add(slot)
     wrong = parser.cp.map_queue(slot, packet.address(2), packet.address(4), control2.doorbell_offset)
     if wrong:
         parser.note("{}: not mapped", wrong)
@@ -77,8 +84,14 @@ def _chosen(parser: Parser, packet: Packet) -> list[Queue]:
         return [queue for queue in found if queue is not None]
     if control.queue_sel == BY_PASID:
         raise Unmodelled(f"{packet}: queues by process")
+    # through an HIQ a driver unmaps what it has mapped there, not the kernel's queues
+    if parser.hqd.slot in cp.orders:
+        return run_list.listed_queues(cp)
+    engines = cp.row.generation.microengines
     return [
-        queue for slot, queue in cp.queues.items() if queue.connected and slot.me == 1 and queue is not parser.queue
+        queue
+        for slot, queue in cp.queues.items()
+        if queue.connected and slot.me in engines and queue is not parser.queue
     ]
 
 
@@ -141,19 +154,29 @@ def flush(cp: Cp, mask: int, flush_type: int, all_hubs: bool = False) -> Iterato
     """Invalidate translations as the firmware does: write the request register of its own engine, then wait for the
     acknowledge bits.
     """
-    hubs = (("gc", "GCVM"), ("mmhub", "MMVM")) if all_hubs else (("gc", "GCVM"),)
-    space = cp.board.space
-    for block, prefix in hubs:
-        places = block_map(cp.board.chip, block, 0).addresses
-        name = f"{prefix}_INVALIDATE_ENG{FIRMWARE_ENGINE}"
+    generation, space = cp.row.generation, cp.board.space
+    for places, prefix in _hubs(cp.board.chip, generation.hubs if all_hubs else generation.hubs[:1]):
+        name = f"{prefix}VM_INVALIDATE_ENG{FIRMWARE_ENGINE}"
         semaphore = places[f"{name}_SEM"]
-        while block == "mmhub" and not space.read(semaphore) & 1:
+        # GFX9's hubs lose nothing while power gated: gmc_v9_0.c, use_invalidate_semaphore
+        guarded = prefix == "MM"
+        while guarded and not space.read(semaphore) & 1:
             yield 1.0
         space.write(places[f"{name}_REQ"], mask | flush_type << FLUSH_TYPE_SHIFT | INVALIDATE_ALL)
         while space.read(places[f"{name}_ACK"]) & mask != mask:
             yield 1.0
-        if block == "mmhub":
+        if guarded:
             space.write(semaphore, 0)
+
+
+def _hubs(chip: str, blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[dict[str, int], str]]:
+    """Yield the registers of every VM hub that a firmware flushes, and their prefix: the core's own, and the memory hub
+    of every die.
+    """
+    for block, prefix in blocks:
+        place = next(place for place in open_chip(chip).row.places if place.block == block)
+        for instance in range(1 if block == "gc" else len(place.bases)):
+            yield block_map(chip, block, instance).addresses, prefix
 
 
 RULES: dict[int, Rule] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.errors import Unmodelled
@@ -78,8 +78,13 @@ def _event(word: int) -> Event:
 
 
 @lru_cache(WORDS_KEPT)
-def _release(first: int, second: int) -> Release:
-    op, select = pm4.RELEASE_MEM_OP(first), pm4.RELEASE_MEM_DATA(second)
+def _release(first: int, second: int, version: tuple[int, int, int] | None) -> Release:
+    select = pm4.RELEASE_MEM_DATA(second)
+    if version is not None:
+        old = pm4.RELEASE_MEM_OP.at(version)(first)
+        event = Event(old.event_type, old.event_index)
+        return Release(event, False, select.data_sel, select.dst_sel, select.int_sel, Invalidation())
+    op = pm4.RELEASE_MEM_OP(first)
     event = Event(op.event_type, op.event_index)
     return Release(event, bool(op.pws_enable), select.data_sel, select.dst_sel, select.int_sel, from_gcr(op))
 
@@ -158,9 +163,18 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
     yield ACQUIRE_US
 
 
-def release_mem(parser: Parser, packet: Packet) -> None:
-    """Store data and raise an interrupt once all earlier work is done; the parser continues meanwhile."""
-    asked = _release(packet.body[0], packet.body[1])
+def acquire_mem_9(parser: Parser, packet: Packet) -> Iterator[float]:
+    """Invalidate and write back caches. With caches the model has none of this generation's operations."""
+    if parser.cp.board.caches is not None:
+        raise Unmodelled(f"{packet}: cache operations of GFX9")
+    yield ACQUIRE_US
+
+
+def release_mem(parser: Parser, packet: Packet, version: tuple[int, int, int] | None = None) -> None:
+    """Store data and raise an interrupt once all earlier work is done; the parser continues meanwhile. `version`: of
+    the packet's form, where it is not the one since RDNA3.
+    """
+    asked = _release(packet.body[0], packet.body[1], version)
     event = asked.event
     if asked.pixel_wait_sync and "g" not in parser.engines:
         raise reserved(f"{packet}: pixel wait sync")
@@ -252,4 +266,9 @@ RULES: dict[int, Rule] = {
     pm4.EVENT_WRITE: Rule(event_write, (0, 2), "mg"),
     pm4.REWIND: Rule(rewind, (0, 0), "mg"),
     TIMESTAMP_OPCODE: Rule(timestamp, (4, 4), "mg"),
+}
+# GFX9: cache operations by CP_COHER_CNTL; no pixel wait sync
+RULES_9: dict[int, Rule] = {
+    pm4.ACQUIRE_MEM: Rule(acquire_mem_9, (5, 5), "m"),
+    pm4.RELEASE_MEM: Rule(partial(release_mem, version=(9, 4, 3)), (6, 6), "m"),
 }

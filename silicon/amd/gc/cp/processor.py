@@ -1,6 +1,7 @@
 """Command processor (CP): the micro engines and their queues, doorbells, interrupts, halts and resets.
 
-Graphics is micro engine 0, MEC 1 and 2, MES 3. Source: amdgpu gfx_v11_0.c, mes_v11_0.c, soc21.c; gc_11_0_0 headers.
+Graphics is micro engine 0, MEC 1 and 2, MES 3. Source: amdgpu gfx_v11_0.c, mes_v11_0.c, soc21.c, gfx_v9_4_3.c;
+gc_11_0_0 and gc_9_4_3 headers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Protocol
 
 from ringup.autogen.amd import pm4
 from ringup.silicon.amd.common.parts import FIRST_PAGE_DWORDS, Board, Hub, InterruptSink, VmFault
-from ringup.silicon.amd.gc.cp import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
+from ringup.silicon.amd.gc.cp import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync, run_list
 from ringup.silicon.amd.gc.cp.aql import Aql
 from ringup.silicon.amd.gc.cp.pm4_decode import (
     CLIENT_CP,
@@ -26,6 +27,7 @@ from ringup.silicon.amd.gc.cp.pm4_decode import (
 from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 from ringup.silicon.amd.gc.cp.queue import EopFetcher, Queue, Saved, Stop
 from ringup.silicon.amd.gc.dispatch import Dispatcher
+from ringup.silicon.amd.gc.generation import MecControl
 from ringup.silicon.amd.gc.grbm import Grbm, Slot
 from ringup.silicon.amd.gc.hqd import COMPUTE, GRAPHICS, Hqd, Names
 from ringup.silicon.amd.gc.rlc import Rlc
@@ -37,6 +39,8 @@ POLL_WPTR_US = 10.0
 RULES: dict[int, Rule] = (
     pm4_flow.RULES | pm4_memory.RULES | pm4_registers.RULES | pm4_sync.RULES | pm4_kiq.RULES | gfx_ring.RULES
 )
+# what a generation adds or has in another form, by major version
+RULES_OF: dict[int, dict[int, Rule]] = {9: pm4_sync.RULES_9 | run_list.RULES_9, 12: pm4_registers.RULES_12}
 HEADER_DUMPS = {
     GFX: "CP_ME_HEADER_DUMP",
     MEC1: "CP_MEC_ME1_HEADER_DUMP",
@@ -56,6 +60,8 @@ CACHE_OPERATIONS = {  # registers that start a cache operation: (start, complete
     "CP_MEC_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"),),
     "CP_GFX_RS64_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"), ("prime_dcache", "dcache_primed")),
 }
+GFX_CONTROL = MecControl("CP_ME_CNTL", "me_halt", "me_pipe{pipe}_reset")
+MES_CONTROL = MecControl("CP_MES_CNTL", "mes_halt", "mes_pipe{pipe}_reset", "mes_pipe{pipe}_active")
 SOFT_RESET_CP = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpc", "soft_reset_cpg", "soft_reset_cpf")
 VMID_RESET_US = 1.0
 
@@ -86,10 +92,16 @@ class Cp:
         self.interrupts, self.dispatcher = interrupts, dispatcher
         self.cells, self.row = grbm.cells, grbm.row
         self.opcodes = pm4.OPCODES[self.row.version]
-        self._rules = RULES | (pm4_registers.RULES_12 if self.row.version[0] >= 12 else {})
+        self._rules = RULES | RULES_OF.get(self.row.version[0], {})
+        self._generation = self.row.generation
+        # (packet, register) pairs as a mapping
+        self.packet_engines = dict(self._generation.packet_engines)
         # queues that were disconnected with their waves, by MQD
         self.saved: dict[int, Saved] = {}
         self.scheduler: Scheduler | None = None
+        # slots that the KIQ has made queues of its own kind (HIQ)
+        self.orders: set[Slot] = set()
+        self.run_list = run_list.RunList()
         self.unmap_timeout_us = 1_000_000.0
         self.queues = {
             slot: Queue(self, Hqd(self.cells, slot, names, self.row.generation)) for slot, names in self._slots()
@@ -119,10 +131,11 @@ class Cp:
         for pipe in range(row.gfx_pipes):
             for queue in range(row.gfx_queues_per_pipe):
                 yield Slot(GFX, pipe, queue), GRAPHICS
-        for pipe in range(row.mec_pipes):
-            for queue in range(row.queues_per_pipe):
-                yield Slot(MEC1, pipe, queue), COMPUTE
-        for pipe in range(2):
+        for engine in row.generation.microengines:
+            for pipe in range(row.mec_pipes):
+                for queue in range(row.queues_per_pipe):
+                    yield Slot(engine, pipe, queue), COMPUTE
+        for pipe in range(2 if row.generation.mes is not None else 0):
             yield Slot(MES, pipe, 0), COMPUTE
 
     def reset(self) -> None:
@@ -130,6 +143,8 @@ class Cp:
         for queue in self.queues.values():
             queue.disconnect(save=False)
             queue.fetcher = EopFetcher.FRESH
+        self.orders.clear()
+        self.run_list.reset()
         while self.saved:
             self.saved.popitem()[1].drop()
         self._reported.clear()
@@ -139,7 +154,7 @@ class Cp:
     # --- registers ----------------------------------------------------------------------------------------------
     def _hook(self) -> None:
         cells = self.cells
-        for names in (COMPUTE, GRAPHICS):
+        for names in (COMPUTE, GRAPHICS) if self.row.gfx_pipes else (COMPUTE,):
             cells.on_write(names.active, self._activate)
             cells.on_write(names.dequeue, self._dequeue)
             for name in names.wptr:
@@ -147,15 +162,19 @@ class Cp:
             for name in (*names.base, *names.mqd_base):
                 cells.on_write(name, partial(self._refuse_if_active, name))
         for name in ("CP_MEC_RS64_CNTL", "CP_MEC_CNTL", "CP_MES_CNTL", "CP_ME_CNTL"):
-            cells.on_write(name, lambda value: self._engines_changed())
+            if name in cells:
+                cells.on_write(name, lambda value: self._engines_changed())
         cells.on_write("CPC_INT_STATUS", self._software_interrupt)
         cells.on_write("SPI_COMPUTE_QUEUE_RESET", self._reset_waves)
-        cells.on_write("CP_VMID_RESET", self._vmid_reset)
+        if self.row.gfx_pipes:
+            cells.on_write("CP_VMID_RESET", self._vmid_reset)
         cells.on_write("CP_PQ_WPTR_POLL_CNTL", lambda value: self._start_polling())
         cells.on_write("CP_PQ_WPTR_POLL_CNTL1", self._poll_once)
-        cells.on_read("CP_MES_GP3_LO", self._mes_version)
+        if self._generation.mes is not None:
+            cells.on_read("CP_MES_GP3_LO", self._mes_version)
         for name, operations in CACHE_OPERATIONS.items():
-            cells.on_write(name, partial(self._cache_operation, name, operations))
+            if name in cells:
+                cells.on_write(name, partial(self._cache_operation, name, operations))
 
     def _cache_operation(self, name: str, operations: tuple[tuple[str, str], ...], value: int) -> None:
         # not every generation has all of them
@@ -176,7 +195,7 @@ class Cp:
         if queue is None:
             self.board.log.note("cp", "violation", "queue {} is activated: there is no such slot", slot)
         elif value & 1 and not queue.connected:
-            if slot.me == MEC1:
+            if slot.me in self._generation.microengines:
                 queue.start_fetcher(asked=bool(queue.hqd.field("CP_HQD_EOP_RPTR", "init_fetcher")))
                 queue.hqd.put("CP_HQD_EOP_RPTR", init_fetcher=0)
             queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
@@ -251,10 +270,10 @@ class Cp:
             control = partial(cells.get, "CP_ME_CNTL")
             stops = ("me_halt", "pfp_halt", f"me_pipe{pipe}_disable", f"me_pipe{pipe}_reset")
             return not any(map(control, stops))
-        name, letters = ("CP_MES_CNTL", "mes") if slot.me == MES else ("CP_MEC_RS64_CNTL", "mec")
-        if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
+        engine = MES_CONTROL if slot.me == MES else self._generation.mec
+        if cells.get(engine.name, engine.halt.format(me=slot.me)) or self._pipe_in_reset(slot):
             return False
-        return bool(cells.get(name, f"{letters}_pipe{pipe}_active"))
+        return not engine.active or bool(cells.get(engine.name, engine.active.format(pipe=pipe)))
 
     def _engines_changed(self) -> None:
         for slot, queue in self.queues.items():
@@ -265,10 +284,10 @@ class Cp:
             queue.wake()
 
     def _pipe_in_reset(self, slot: Slot) -> bool:
-        name, field = {
-            GFX: ("CP_ME_CNTL", "me_pipe{}_reset"), MEC1: ("CP_MEC_RS64_CNTL", "mec_pipe{}_reset"), MES: ("CP_MES_CNTL", "mes_pipe{}_reset"),
-        }[slot.me]  # fmt: skip
-        return bool(self.cells.get(name, field.format(slot.pipe)))
+        control = {GFX: GFX_CONTROL, MES: MES_CONTROL}.get(slot.me, self._generation.mec)
+        field = control.reset.format(me=slot.me, pipe=slot.pipe)
+        # CP_MEC_CNTL of GFX9 has no reset of the last two pipes
+        return self.cells.has_field(control.name, field) and bool(self.cells.get(control.name, field))
 
     def _soft_reset(self, mask: int) -> None:
         if any(self.cells.field("GRBM_SOFT_RESET", field, mask) for field in SOFT_RESET_CP):
@@ -282,7 +301,7 @@ class Cp:
         schedules = slot.me == MES and (slot.pipe != MES_KIQ_PIPE or self.rlc.unified_mes)
         if schedules and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
-        if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
+        if slot.me in self._generation.microengines and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
             aql = Aql(self, queue, self._rules)
             return aql, aql.run()
         engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
@@ -290,9 +309,11 @@ class Cp:
         return parser, parser.run()
 
     def is_kiq(self, slot: Slot) -> bool:
-        """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c,
-        kiq_setting.
+        """Whether a queue takes the KIQ's packets: it is an HIQ, or RLC_CP_SCHEDULERS names it: valid 7, me 6:5, pipe
+        4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting.
         """
+        if slot in self.orders:
+            return True
         wanted = 0x80 | slot.me << 5 | slot.pipe << 3 | slot.queue
         value = self.cells["RLC_CP_SCHEDULERS"]
         return wanted in (value & 0xFF, value >> 8 & 0xFF)
@@ -307,10 +328,12 @@ class Cp:
         self.cells.store(self._header_dumps[slot.me], header)
 
     # --- queues in memory ---------------------------------------------------------------------------------------
-    def map_queue(self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None) -> str:
+    def map_queue(
+        self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None, *, wptr_vmid: int = 0
+    ) -> str:
         """Connect the queue of an MQD (gpu_va, VMID 0) to a slot; return an error text, empty on success.
 
-        `wptr_address` (VMID 0) holds the write pointer. Raises `VmFault` if that or the MQD cannot be read.
+        `wptr_address` (of `wptr_vmid`) holds the write pointer. Raises `VmFault` if that or the MQD cannot be read.
         """
         queue = self.queues.get(slot)
         if queue is None:
@@ -323,7 +346,7 @@ class Cp:
         if vmid is not None:
             hqd.set(hqd.names.vmid, vmid)
         if wptr_address:
-            hqd.take_pointer(int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little"))
+            hqd.take_pointer(int.from_bytes(self.hub.read(wptr_vmid, wptr_address, 8, "CPC"), "little"))
         hqd.set(hqd.names.dequeue, 0)
         hqd.active = True
         # the firmware does this itself
