@@ -85,6 +85,41 @@ def test_a_wave_that_has_ended_is_not_waited_for(rdna4, out):
     assert [int(out[32 * wave]) for wave in range(4)] == [5, 5, 0, 5]
 
 
+def test_a_barrier_that_an_ended_wave_completes_starts_anew(rdna4, out):
+    # Wave 2 ends while the others wait for it. Then wave 3 stores late, before the next barrier.
+    rdna4.run(
+        NUMBERS
+        + """
+        s_movk_i32 s9, 60
+        s_cmp_eq_u32 s8, 2
+        s_cbranch_scc1 .Llate
+        s_barrier_signal -1
+        s_barrier_wait -1
+        s_cmp_eq_u32 s8, 3
+        s_cbranch_scc0 .Lnext
+        .Llate: s_sleep 1
+        s_sub_co_u32 s9, s9, 1
+        s_cmp_lg_u32 s9, 0
+        s_cbranch_scc1 .Llate
+        s_cmp_eq_u32 s8, 2
+        s_cbranch_scc1 .Lend
+        v_dual_mov_b32 v4, 0 :: v_dual_mov_b32 v5, 77
+        ds_store_b32 v4, v5
+        s_wait_dscnt 0x0
+        .Lnext:
+        s_barrier_signal -1
+        v_mov_b32_e32 v4, 0
+        s_barrier_wait -1
+        ds_load_b32 v2, v4
+        s_wait_dscnt 0x0
+        global_store_b32 v1, v2, s[0:1]
+        .Lend: s_endpgm
+        """,
+        **GROUP,
+    )
+    assert [int(out[32 * wave]) for wave in range(4)] == [77, 77, 0, 77]
+
+
 def test_barriers_follow_each_other(rdna4, out):
     # Every round each wave adds its number to a word that all have read before.
     rdna4.run(
