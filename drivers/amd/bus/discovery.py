@@ -66,8 +66,9 @@ SDMA_ENGINES = 2  # that the registers of a card with one graphics core have
 SPREAD = frozenset({(9, 4, 3)})
 # of copy engines. Source: aqua_vanjaram.c, aqua_vanjaram_init_soc_config
 SDMA_PER_AID = 4
-# MiB of memory. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the register
-MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0xFFFF
+# MiB of memory; an MI300X has 192 GiB. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the
+# register
+MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0x7_FFFF
 
 # our name: hardware id, modules whose PLACES say which versions have register facts. Source: amdgpu_discovery.c,
 # hw_id_map

@@ -96,7 +96,7 @@ def test_a_base_that_no_address_reaches_is_refused_with_the_base(radeon):
         opened(radeon)
 
 
-@pytest.mark.parametrize("size_mib", [1, 15, 0x1_0000, 0xDEAD_BEEF, 0xCAFE_DEAD])
+@pytest.mark.parametrize("size_mib", [1, 15, 0x8_0000, 0xDEAD_BEEF, 0xCAFE_DEAD])
 def test_memory_that_no_card_has_is_refused_with_its_size(radeon, monkeypatch, size_mib):
     from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE as MEMSIZE
 
@@ -104,7 +104,7 @@ def test_memory_that_no_card_has_is_refused_with_its_size(radeon, monkeypatch, s
     # nbio_4_3_0_offset.h, segment 2
     at = (0xD20 + MEMSIZE.place((4, 3, 0))[0]) * 4
     monkeypatch.setattr(radeon.bars[5], "read32", lambda offset: size_mib if offset == at else read(offset))
-    with pytest.raises(FirmwareError, match=f"RCC_CONFIG_MEMSIZE.*{stated.named(size_mib).split()[0]}.*16 to 65535"):
+    with pytest.raises(FirmwareError, match=f"RCC_CONFIG_MEMSIZE.*{stated.named(size_mib).split()[0]}.*16 to 524287"):
         opened(radeon)
 
 

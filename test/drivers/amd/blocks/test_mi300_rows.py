@@ -21,8 +21,9 @@ from ringup.drivers.amd.board import known
 from ringup.drivers.amd.board.wiring import make_engines, make_nbio
 from ringup.drivers.amd.bus import ih_decode
 from ringup.drivers.amd.bus.discovery import Ips
+from ringup.drivers.amd.bus.discovery import memory as vram_of
 from ringup.drivers.amd.bus.doorbells import LAYOUT1
-from ringup.drivers.amd.bus.registers import Registers
+from ringup.drivers.amd.bus.registers import NBIO_EVERYWHERE, Registers
 from ringup.drivers.amd.gfx.core import Gfx, start_all
 from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.hqd import Place, SpreadHqd
@@ -150,6 +151,14 @@ def test_what_is_fused_off_leaves_logical_numbers_without_holes():
     assert ips.aids == (0, 1, 2)
     with pytest.raises(FirmwareError, match=r"lists 8 dies of the graphics core .* takes all of them away"):
         _ = Rig([(facts.GC_HWID, n) for n in range(8)]).ips.xccs
+
+
+def test_memory_of_192_gib_is_believed(rig):
+    device, base = rig.registers.device, NBIO_EVERYWHERE[1]
+    device.bars[0] = SimpleNamespace(size_bytes=256 << 30)
+    offset, segment = nbio_words.RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE.place(NBIO_EVERYWHERE[0])
+    rig.window.answers[4 * (base[segment] + offset)] = 192 << 10
+    assert vram_of(device, rig.registers).size_bytes == 192 << 30
 
 
 def test_doorbells_go_to_every_die(rig):
