@@ -56,6 +56,8 @@ READS_SCC = (
 )  # fmt: skip
 # These ignore EXEC.
 ALL_LANES = ("v_writelane_b32", "v_s_", "v_mfma_", "v_smfmac_", *decode.MATRIX_PRODUCTS)
+# Pairs of dwords of CDNA.
+PAIRS = frozenset(("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32"))
 NOTHING = frozenset(("v_nop", "v_pipeflush", "v_clrexcp"))
 _ONE_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
 MODE_FP16_OVFL = 1 << 23
@@ -367,6 +369,8 @@ def _undefined(
         return [_wide_shift(step, ins, sources[0].value, known)]
     if mnemonic in MATRIX:
         return [_matrix(step, ins, known)]
+    if mnemonic in PAIRS:
+        return [_pair(step, ins, known)]
     if shape_of(mnemonic) is not None:
         return [_gcn_matrix(step, ins, known)]
     if mnemonic not in MOVES:
@@ -493,6 +497,19 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
     return undefined
+
+
+def _pair(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
+    """Return by lane and dword what is undefined of a pair: each dword depends on those that op_sel selects."""
+    words = [_undefined_words(step, one, flag) for one, flag in zip(ins.uses, known, strict=True)]
+    if ins.mnemonic == "v_pk_mov_b32":
+        halves = [pair[one.sel[0]] for one, pair in zip(ins.uses, words, strict=True)]
+    else:
+        halves = [
+            np.logical_or.reduce([pair[one.sel[at]] for one, pair in zip(ins.uses, words, strict=True)])
+            for at in (0, 1)
+        ]
+    return np.stack(halves, axis=1)
 
 
 def _gcn_matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:

@@ -43,6 +43,7 @@ from ringup.silicon.shader.rdna.decoding.text import text
 from ringup.silicon.shader.rdna.interpreter.alu import scalar_alu, vector_alu
 from ringup.silicon.shader.rdna.interpreter.buffer import vector_buffer
 from ringup.silicon.shader.rdna.interpreter.control import HANDLERS, enter_trap
+from ringup.silicon.shader.rdna.interpreter.gcn_hazards import GcnSequence
 from ringup.silicon.shader.rdna.interpreter.hazards import Sequence
 from ringup.silicon.shader.rdna.interpreter.lds import data_share, direct_load
 from ringup.silicon.shader.rdna.interpreter.memory import scalar_memory, vector_memory
@@ -113,7 +114,7 @@ def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
     return _step(Registers(wave, None, strict=machine.strict, generation=machine.generation), group, machine)
 
 
-def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | None = None) -> Exit:
+def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | GcnSequence | None = None) -> Exit:
     wave = regs.wave
     pc, step = wave.pc, None
     try:
@@ -192,7 +193,7 @@ class _Issuing:
     """A wave on the machine. `sequence` is tracked in strict mode."""
 
     regs: Registers
-    sequence: Sequence | None
+    sequence: Sequence | GcnSequence | None
 
 
 @dataclass(slots=True)
@@ -322,6 +323,8 @@ class InterpreterRun:
             return _Issuing(Registers(wave, None, strict=False, generation=generation), None)
         tracker = Tracker(wave, group, generation)
         regs = Registers(wave, tracker, strict=True, generation=generation)
+        if generation.is_gcn:
+            return _Issuing(regs, GcnSequence())
         return _Issuing(regs, Sequence(trails_transcendentals=generation.trails_transcendentals))
 
     def _turn(self, resident: _Resident, budget: int) -> int:

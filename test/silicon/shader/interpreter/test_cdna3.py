@@ -92,7 +92,7 @@ def test_lane_permutations(cdna3, control, read):
     [
         ("v_add_u32_sdwa v2, v2, v3 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 src1_sel:WORD_1", 0x56 + 0x1234),
         ("v_mov_b32_sdwa v2, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_3", 0xFFFF_FFF0),
-        ("v_mov_b32_sdwa v3, v2 dst_sel:BYTE_2 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_0\nv_mov_b32 v2, v3", 0x1278_0001),
+        ("v_mov_b32_sdwa v3, v2 dst_sel:BYTE_2 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_0\ns_nop 0\nv_mov_b32 v2, v3", 0x1278_0001),
         ("v_mov_b32_sdwa v2, v2 dst_sel:BYTE_0 dst_unused:UNUSED_SEXT src0_sel:BYTE_3", 0xFFFF_FFF0),
     ],
     ids=["parts", "sext", "preserve", "unused sext"],
@@ -225,3 +225,55 @@ def test_a_comparison_that_writes_exec_writes_vcc_too(cdna3):
       v_mov_b32 v2, s4
     """
     assert set(results(cdna3, text).tolist()) == {0xFF}
+
+
+# ---- wait states
+
+PRODUCT = "v_mfma_f32_16x16x16_f16 a[0:3], v[4:5], v[6:7], 0"
+DOUBLE = "v_mfma_f64_4x4x4_4b_f64 v[8:9], v[4:5], v[6:7], 0"
+ZEROS = "\n".join(f"v_mov_b32 v{at}, 0" for at in range(4, 12)) + "\nv_mov_b32 v30, 0\nv_mov_b32 v31, 0\ns_nop 7\n"
+# Two instructions, and the wait states that must be between them. Source: LLVM 22, llc -mcpu=gfx942, which puts s_nop
+# there.
+FOLLOWING = {
+    "a product and a copy of its result": (PRODUCT, "v_accvgpr_read_b32 v8, a0", 7),
+    "a product and a store of its result": (PRODUCT, "global_store_dwordx4 v30, a[0:3], s[0:1]", 7),
+    "a product and one with its result as A": (
+        "v_mfma_f32_4x4x4_16b_f16 v[8:11], v[4:5], v[6:7], 0", "v_mfma_f32_4x4x4_16b_f16 a[0:3], v[8:9], v[6:7], 0", 5,
+    ),
+    "a product and one that adds to all of its result": (PRODUCT, PRODUCT.replace(", 0", ", a[0:3]"), 0),
+    "a product of f64 and a copy": (DOUBLE, "v_mov_b32 v10, v8", 6),
+    "the vector ALU and a product": ("v_mov_b32 v4, 1", PRODUCT, 2),
+    "a transcendental and its reader": ("v_rcp_f32 v8, v4", "v_add_f32 v9, v8, v8", 1),
+    "a scalar of the vector ALU and memory": (
+        "v_readfirstlane_b32 s0, v30\ns_mov_b32 s1, 0x7000", "global_load_dword v8, v30, s[0:1]", 4,
+    ),
+    "VCC and v_div_fmas": ("v_cmp_eq_u32 vcc, v4, v5", "v_div_fmas_f32 v8, v4, v5, v6", 4),
+    "the vector ALU and a lane permutation": (
+        "v_mov_b32 v8, 1", "v_mov_b32_dpp v9, v8 row_shl:1 row_mask:0xf bank_mask:0xf", 2,
+    ),
+    "a part of a register and its reader": (
+        "v_mov_b32_sdwa v8, v4 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:WORD_0", "v_mov_b32 v9, v8", 1,
+    ),
+    "M0 and a load to LDS": ("s_mov_b32 m0, 0", "global_load_lds_dword v30, s[2:3]", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+def test_an_instruction_that_follows_too_early_is_refused(cdna3, case):
+    first, second, needed = FOLLOWING[case]
+    cdna3.buffer(0x7000_0000_0000, np.zeros(4))
+    cdna3.buffer(OUT, np.zeros(64))
+    cdna3.buffer(IN, np.zeros(64))
+    dispatch = {"user_sgprs": USER, "acc_count": 16, "lds_size_bytes": 1024}
+    end = "\ns_waitcnt vmcnt(0) lgkmcnt(0)\ns_endpgm"
+    between = f"s_nop {needed - 1}\n" if needed else ""
+    cdna3.run(f"{ZEROS}{first}\n{between}{second}{end}", **dispatch)
+    if needed:
+        between = f"s_nop {needed - 2}\n" if needed > 1 else ""
+        assert cdna3.broken(f"{ZEROS}{first}\n{between}{second}{end}", **dispatch).kind == "hazard"
+
+
+def test_several_registers_begin_at_an_even_one(cdna3):
+    # v_mov_b64 v[3:4], 0, which the assembler refuses
+    cdna3.assemble = lambda *_: bytes.fromhex("8070067e 000081bf".replace(" ", ""))
+    assert cdna3.broken("").detail == "several VGPRs begin at v3, whose number is odd"
