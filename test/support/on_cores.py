@@ -1,22 +1,18 @@
 """An evaluator of tensors on the virtual cores, without a card or a driver: the workbench runs each launch of a
-compiled graph. Or on the machine IR of its kernels, without instructions.
+compiled graph.
 """
 
-from functools import partial
-
-import evaluate_machine
 import numpy as np
 
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph.index import bounds, evaluate
-from ringup.compiler.rdna.matrices import matrix_layout
 from ringup.compiler.schedule.signature import of_graph
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 # By processor. Few waves take less time on the reference than a translation.
-ENGINES = {"gfx1100": Interpreter(), "gfx1201": Translator(target="gfx1201")}
+ENGINES = {"gfx1100": Interpreter(), "gfx1201": Translator(target="gfx1201"), "gfx942": Interpreter(target="gfx942")}
 
 
 class Cores:
@@ -72,25 +68,3 @@ class Cores:
         for size in output.shape:
             found *= evaluate(size, sizes)
         return found
-
-
-class OnMachine(Cores):
-    """Evaluates what a target's back end gets."""
-
-    def __init__(self, target, tuning=None):
-        super().__init__(tuning)
-        self.target, self.functions = target, {}
-
-    def _compile(self, nodes):
-        def keep(step):
-            self.functions[step.binary.name] = step.lowered.function
-
-        self.graph = compile_graph(nodes, self.target, tuning=self.tuning, watch=keep)
-        return self.graph
-
-    def _load(self):
-        pass
-
-    def _run(self, launch, arguments, groups):
-        function = self.functions[launch.binary.name]
-        evaluate_machine.evaluate(function, arguments, groups, partial(matrix_layout, self.target))

@@ -124,13 +124,15 @@ def _colour(
 
 def _masks_of_compares(program: Program) -> frozenset[Reg]:
     """Return the registers that only vector compares write. In VCC, the encodings of these compares
-    are half as long.
+    are half as long. QUIRK: gfx9's v_writelane does not read VCC (CDNA3 ISA reference, V_WRITELANE_B32).
     """
     good: set[Reg] = set()
     bad: set[Reg] = set()
     for steps in program.blocks:
         for step in steps:
             operands = step.instr.operands
+            if step.instr.mnemonic == "v_writelane_b32":
+                bad.update(_regs(operands[1]))
             for i in step.effects.defs:
                 reg = operands[i]
                 if isinstance(reg, Reg) and reg.bank == "s":
@@ -138,6 +140,10 @@ def _masks_of_compares(program: Program) -> frozenset[Reg]:
                 elif isinstance(reg, Part) and reg.reg.bank == "s":
                     bad.add(reg.reg)
     return frozenset(good - bad)
+
+
+def _regs(operand: Operand) -> tuple[Reg, ...]:
+    return (operand,) if isinstance(operand, Reg) else (operand.reg,) if isinstance(operand, Part) else ()
 
 
 def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[Frame, int]], in_vcc: bool) -> int:

@@ -1,5 +1,7 @@
-"""Kernels in waves of 64 lanes and products by the matrix instructions of gfx942: the machine IR of the kernels,
-evaluated with the layouts of AMD's matrix instruction calculator, gives NumPy's numbers.
+"""Graphs compiled for gfx942 give NumPy's numbers on the virtual cores of gfx942, in strict mode: kernels in waves of
+64 lanes, and products by matrix instructions.
+
+The cores are written from AMD's document and know nothing of the compiler.
 """
 
 import ml_dtypes
@@ -71,7 +73,7 @@ PRODUCTS = {
 
 
 def check(make, wanted, tolerance):
-    with device(on_cores.OnMachine("gfx942")):
+    with device(on_cores.Cores(target="gfx942")):
         found = make().numpy()
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
 
