@@ -33,6 +33,9 @@ AWID_CLIENTS = {0x3: ("gc", "sdma"), 0x6: ("gc", "sdma"), 0xE: ("sdma",), 0x0: (
 # table of its own too, by AWID, which drivers set up alike; the model does not follow it. Source: nbio_v7_9.c
 CHIPLET_ENTRIES: tuple[tuple[str, ...], ...] = (("ih",), *[("sdma",)] * 16, *[("vcn",)] * 4)
 CHIPLET_REST: tuple[str, ...] = ("gc",)
+# bits of a doorbell's number that their ranges see: a range is one of every page. Source: the width of RANGE_OFFSET;
+# amdkfd's init_doorbell_bitmap, which keeps the numbers of copy engines free on every process's pages, twice on each
+CHIPLET_MASK = 0x3FF
 # the graphics core's entries: with range size 0 they take every doorbell that no other entry claims
 REST_ENTRIES = (0, 3)
 # Configuration space of the functions as registers: name of the first register, its offset, name of the function's row.
@@ -300,8 +303,9 @@ class Nbio:
 
     def _route(self, index: int) -> tuple[int, Sequence[str]] | None:
         """Return the doorbell's number as the engines see it, and the engines."""
+        place = index & CHIPLET_MASK if self._chip.bus.chiplets else index
         for route in self._routes:
-            if route.first <= index < route.end:
+            if route.first <= place < route.end:
                 return index - route.deduct, route.names
         return (index, self._rest) if self._rest else None
 

@@ -327,12 +327,14 @@ def test_the_firmware_runs_the_queue_of_a_process(machine):
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("engine", [0, 6, 15])
-def test_a_copy_engine_fences_and_its_interrupt_names_its_die(machine, engine):
-    bell = 0x200 + 20 * engine
+@pytest.mark.parametrize(("engine", "page"), [(0, 0), (6, 0), (15, 0), (1, 0x1000), (2, 0x1400)])
+def test_a_copy_engine_fences_and_its_interrupt_names_its_die(machine, engine, page):
+    # Its doorbells have the same place on every page, also on those of processes.
+    place = 0x200 + 20 * engine
+    bell = page + place
     die, number = engine // 4, engine % 4
     # DOORBELL0_CTRL_ENTRY_1 + 4 * die: first dword, 20 dwords.
-    machine.set("nbio", 0, f"DOORBELL0_CTRL_ENTRY_{1 + number + 4 * die}", bell | 20 << 10)
+    machine.set("nbio", 0, f"DOORBELL0_CTRL_ENTRY_{1 + number + 4 * die}", place | 20 << 10)
     # vega20_ih.c: 4096 bytes in the bus's address space (1), write-back off.
     heard = []
     machine.card.ih.interrupt, real = lambda *ids, **values: heard.append((ids, values)), machine.card.ih.interrupt
