@@ -135,7 +135,8 @@ class Host:
         found = read(sos)
         for kind, command in BOOT:
             assert kind not in found or self.boot(command, found[kind]) == 0x8000_0000
-        self.radeon.clock.sleep_us(90_000)
+        # The secure OS comes alive, and takes rings.
+        self.radeon.clock.sleep_us(110_000)
         # The headers of MP 14.0 do not name the register of the version.
         if generation(self.radeon) < 12:
             assert self.get(58) == word(found[1], 0x60)
