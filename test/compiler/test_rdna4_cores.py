@@ -49,7 +49,6 @@ MORE = {
     "long sums": (lambda: Tensor(LONG).sum(axis=1), LONG.sum(axis=1), 1e-4),
     "long softmax": (lambda: Tensor(LONG).softmax(1), np.exp(LONG) / np.exp(LONG).sum(axis=1, keepdims=True), 1e-6),
     "long running sums": (lambda: Tensor(LONG).cumsum(1), LONG.cumsum(axis=1, dtype=np.float64), 1e-3),
-    "long sort": (lambda: Tensor(LONG).sort(1)[0], np.sort(LONG, axis=1), 0),
 }  # fmt: skip
 
 

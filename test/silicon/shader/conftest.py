@@ -205,9 +205,12 @@ def pytest_generate_tests(metafunc):
             found += [pytest.param(one + ON_RDNA4, marks=pytest.mark.fuzz) for one in ENGINES]
         metafunc.parametrize("machine", found, indirect=True)
     if "rdna4" in metafunc.fixturenames:
-        # Code between threaded and thorough is seldom wrong alone.
-        marks = {"translator": pytest.mark.fuzz}
-        metafunc.parametrize("rdna4", [pytest.param(one, marks=marks.get(one, ())) for one in ENGINES], indirect=True)
+        # Code between threaded and thorough is seldom wrong alone, and thorough code mostly in what it suspends.
+        few = {"interpreter", "threaded translator"}
+        if module.startswith(("test_split", "test_strict", "test_wait")):
+            few.add("thorough translator")
+        found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
+        metafunc.parametrize("rdna4", found, indirect=True)
 
 
 @pytest.fixture
