@@ -10,7 +10,7 @@ with Served(folder, "navi31", "navi33") as served:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -28,15 +28,16 @@ from ringup.tools.cards import access_log
 Result = TypeVar("Result")
 # TIMEOUT: one step of a model, and the steps before it.
 CALL_S = 120.0
+SMALL_BYTES = 256 << 20
 QUIET = frozenset({"read", "write", "packet"})
 
 
 class Served:
     """Cards of those chips, each at a socket. Their BAR 0 shows all of their memory, as firmware of a machine with
-    resizable BARs sets it.
+    resizable BARs sets it, but for those at the places in `small`: it shows 256 MiB.
     """
 
-    def __init__(self, folder: Path, *chips: str, log: bool = True) -> None:
+    def __init__(self, folder: Path, *chips: str, log: bool = True, small: Collection[int] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tuple(folder / f"{place}.sock" for place in range(len(chips)))
         self.log_path = folder / "access.log"
@@ -44,7 +45,13 @@ class Served:
         clock = VirtualClock()
         self._beside = Beside()
         self.cards: tuple[VirtualRadeon, ...] = tuple(
-            make(chip, bar0_bytes=_window(chip), clock=clock, beside=self._beside) for chip in chips
+            make(
+                chip,
+                bar0_bytes=SMALL_BYTES if place in small else _window(chip),
+                clock=clock,
+                beside=self._beside,
+            )
+            for place, chip in enumerate(chips)
         )
         self._server = VfioUserServer(clock, self._beside)
         self._logged = log

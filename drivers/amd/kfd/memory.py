@@ -156,13 +156,15 @@ class KfdMemory:
         held, device = other.table.held(buffer), self._device
         if held.lent or other.va is not self.va:
             raise NotSupported(f"{buffer!r} has no address that is free for {device.name} too")
-        doing = f"mapping {name}"
+        doing = f"{device.name}: mapping {name}"
         try:
             device.calls.map(held.handle, [device.gpu_id], doing)
         except (DeviceLost, OutOfMemory):
             raise
         except RingupError as error:
-            raise NotSupported(f"{error}; {PEER_ADVICE}") from error
+            cause = error.__cause__
+            why = cause.strerror if isinstance(cause, OSError) else str(error)
+            raise NotSupported(f"{doing}: AMDKFD_IOC_MAP_MEMORY_TO_GPU: {why}: {PEER_ADVICE}") from error
         mapped = Buffer(self, 0, buffer.size_bytes, "host", None, name)
         self.table.add(buffer.gpu_va, Held(mapped, held.mapped_bytes, held.handle, lent=True))
         users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]

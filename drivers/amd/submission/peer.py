@@ -98,7 +98,9 @@ class Peer:
         """
         if self.why and buffer.where == "vram":
             raise NotSupported(f"{self._card.name} does not reach {buffer!r} of {self._other.name}: {self.why}")
-        return self._card.memory.reach(self._other.memory, buffer, name or f"{buffer.name} of {self._other.name}")
+        return self._card.memory.reach(
+            self._other.memory, buffer, name or f"{buffer.name or 'memory'} of {self._other.name}"
+        )
 
     def copy(
         self,
