@@ -563,6 +563,51 @@ card.close()
     assert "PARENT True" in done.output
 
 
+def test_memory_goes_to_another_process_and_bad_descriptors_are_refused(story):
+    """A child inherits the descriptors of its parent's memory, opens the card itself and works on the same bytes."""
+    done = story.python(
+        """
+card = ringup.open("kfd:0")
+for where in ("vram", "host"):
+    buffer = card.alloc(1 << 20, where, name="shared")
+    card.copy.fill(buffer, 7).wait()
+    node = card.export(buffer)
+    child = os.fork()
+    if not child:
+        with ringup.open("kfd:0") as own:
+            theirs = own.import_buffer(node, "theirs")
+            said = theirs.size_bytes, theirs.where, own.copy.download(theirs, size_bytes=4) == bytes([7, 0, 0, 0])
+            own.copy.fill(theirs, 9).wait()
+            say("CHILD", *said)
+        os._exit(0)
+    os.waitpid(child, 0)
+    say("PARENT", where, card.copy.download(buffer) == bytes([9, 0, 0, 0]) * (1 << 18))
+    os.close(node)
+for bad in (node, os.open("/dev/null", os.O_RDWR), os.memfd_create("other"), card.device.calls.node):
+    try:
+        card.import_buffer(bad)
+    except RingupError as error:
+        say("BAD", type(error).__name__, error)
+    node = -1
+try:
+    card.device.calls.map(card.memory.table.held(buffer).handle + (1 << 20), [card.device.gpu_id])
+except RingupError as error:
+    say("HANDLE", type(error).__name__)
+card.close()
+"""
+    )
+    assert done.status == 0, done.output
+    lines = done.output.splitlines()
+    for where in ("vram", "host"):
+        assert f"CHILD {1 << 20} {where} True" in lines, done.output
+        assert f"PARENT {where} True" in lines, done.output
+    bad = [line for line in lines if line.startswith("BAD")]
+    assert len(bad) == 4, done.output
+    assert all(line.startswith("BAD TransportError kfd:0: importing memory: AMDKFD_IOC_") for line in bad), bad
+    assert "the file descriptor is closed" in bad[0]
+    assert "HANDLE TransportError" in lines
+
+
 def test_amdgpu_stays_while_a_process_uses_the_card(story):
     story.guest.check("rm -f /run/guest/stop")
     log = work(story, "holder")

@@ -182,6 +182,22 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         self._check()
         return self._memory.pin(memoryview(buffer).cast("B"), name)
 
+    def export(self, buffer: Buffer) -> int:
+        """Return a file descriptor (a dma-buf) of a buffer's memory, for `import_buffer` of another process, which gets
+        it by a fork or over a Unix socket. The caller closes it; the memory stays as long as anybody has it.
+        """
+        self._check()
+        return self._memory.export(buffer)
+
+    def import_buffer(self, node: int, name: str = "") -> Buffer:
+        """Return memory that another process exported, as a buffer of this card. The CPU does not see it.
+
+        Both processes order their work by themselves: a timeline is one process's. Raises `TransportError` for a file
+        descriptor that is closed, or of other memory than this card's.
+        """
+        self._check()
+        return self._memory.import_memory(node, name)
+
     # --- health -----------------------------------------------------------------------------------------------------
     def stats(self) -> KfdStats:
         """Return the kernel's sensors of the card, and what this process has on it."""

@@ -162,14 +162,37 @@ class KfdMemory:
         except (DeviceLost, OutOfMemory):
             raise
         except RingupError as error:
-            cause = error.__cause__
-            why = cause.strerror if isinstance(cause, OSError) else str(error)
-            raise NotSupported(f"{doing}: AMDKFD_IOC_MAP_MEMORY_TO_GPU: {why}: {PEER_ADVICE}") from error
+            raise NotSupported(f"{doing}: {_refusal(error)}: {PEER_ADVICE}") from error
         mapped = Buffer(self, 0, buffer.size_bytes, "host", None, name)
         self.table.add(buffer.gpu_va, Held(mapped, held.mapped_bytes, held.handle, lent=True))
         users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]
         other._lent[buffer] = [*users, (self, mapped)]
         return mapped
+
+    def export(self, buffer: Buffer) -> int:
+        """Return a new file descriptor of a buffer's memory."""
+        held = self.table.held(buffer)
+        if held.lent:
+            raise ValueError(f"{buffer!r} is another card's: export it there")
+        return self._device.calls.export_dmabuf(held.handle, f"exporting {buffer.name or 'memory'}")
+
+    def import_memory(self, node: int, name: str) -> Buffer:
+        """Map the memory behind a file descriptor that another process exported."""
+        self.admit()
+        device, calls = self._device, self._device.calls
+        if not isinstance(node, int) or node < 0:
+            raise ValueError(f"memory is imported from a file descriptor, not from {node!r}")
+        doing = f"importing {name or 'memory'}"
+        size, flags = calls.dmabuf(node, doing)
+        buffer = Buffer(self, 0, size, "vram" if flags & PLACES["vram"] else "host", None, name)
+        held = Held(buffer, size + -size % PAGE_BYTES)
+        gpu_va, _ = self._address(held, None, seen=False)
+        with undone_on_error(partial(self.va.free, gpu_va)):
+            held.handle = calls.import_dmabuf(device.gpu_id, node, gpu_va, doing)
+            with undone_on_error(partial(calls.free, held.handle)):
+                calls.map(held.handle, [device.gpu_id], doing)
+        self.table.add(gpu_va, held)
+        return buffer
 
     def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ()) -> None:
         """Do nothing: the kernel cannot take the right to write from memory that has it."""
@@ -307,3 +330,9 @@ class KfdMemory:
             f"of {self._vram_bytes} bytes of VRAM this process has {usage.used_bytes} in {usage.buffers} buffers{free}; "
             "other processes may have the rest"
         )
+
+
+def _refusal(error: RingupError) -> str:
+    """Return the kernel's words for a call that it refused."""
+    cause = error.__cause__
+    return f"the kernel says: {cause.strerror}" if isinstance(cause, OSError) else str(error)

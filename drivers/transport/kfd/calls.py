@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -28,6 +29,9 @@ MASK32 = 0xFFFF_FFFF
 # The errors that mean something else than usually (`linux/kernel.py`, REASONS), by call. "": by every call.
 Meaning = tuple[type[RingupError], str]
 TOO_OLD = "the kernel has no such call"
+# The interface from which on a call is there; others are older than every kernel that ringup knows. Source:
+# kfd_ioctl.h, the list of versions at its top
+SINCE: Mapping[str, tuple[int, int]] = {"available_memory": (1, 9), "export_dmabuf": (1, 12)}
 GONE = "the card or its driver has gone: see `dmesg`, and open it again once amdgpu drives it"
 MEANINGS: Mapping[str, Mapping[int, Meaning]] = {
     "": {
@@ -57,6 +61,17 @@ MEANINGS: Mapping[str, Mapping[int, Meaning]] = {
         errno.EBUSY: (OutOfMemory, "the doorbells of this process are used up: close a queue"),
         errno.EPERM: (OutOfMemory, "the queues of all processes are as many as the kernel allows: end one"),
         errno.ENOMEM: (OutOfMemory, "there is no free engine queue, doorbell page or memory for it: close a queue"),
+    },
+    "get_dmabuf_info": {
+        errno.EBADF: (TransportError, "the file descriptor is closed"),
+        errno.EINVAL: (TransportError, "the file descriptor is of no memory of amdgpu's that cards can share"),
+    },
+    "import_dmabuf": {
+        errno.EBADF: (TransportError, "the file descriptor is closed"),
+        errno.EINVAL: (
+            TransportError,
+            "the file descriptor is of no memory of amdgpu's, or of another card's, which the kernel does not map here",
+        ),
     },
     "create_event": {
         errno.ENOSPC: (OutOfMemory, "this process has all the events that the kernel gives it"),
@@ -257,6 +272,24 @@ class Calls:
         )
         self._ask("unmap_memory_from_gpu", kfd.AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU, args)
 
+    def export_dmabuf(self, handle: int, doing: str = "") -> int:
+        """Return a new file descriptor of memory, for other processes and drivers. The caller closes it."""
+        args = kfd.kfd_ioctl_export_dmabuf_args(handle=handle, flags=os.O_CLOEXEC | os.O_RDWR)
+        self._ask("export_dmabuf", kfd.AMDKFD_IOC_EXPORT_DMABUF, args, doing)
+        return int(args.dmabuf_fd)
+
+    def dmabuf(self, node: int, doing: str = "") -> tuple[int, int]:
+        """Return the size in bytes of the memory behind a file descriptor, and its flags, as `alloc` takes them."""
+        args = kfd.kfd_ioctl_get_dmabuf_info_args(dmabuf_fd=node & MASK32)
+        self._ask("get_dmabuf_info", kfd.AMDKFD_IOC_GET_DMABUF_INFO, args, doing)
+        return int(args.size), int(args.flags)
+
+    def import_dmabuf(self, gpu_id: int, node: int, gpu_va: int, doing: str = "") -> int:
+        """Return the number of memory behind a file descriptor, for an address. It is not mapped there yet."""
+        args = kfd.kfd_ioctl_import_dmabuf_args(va_addr=gpu_va, gpu_id=gpu_id, dmabuf_fd=node & MASK32)
+        self._ask("import_dmabuf", kfd.AMDKFD_IOC_IMPORT_DMABUF, args, doing)
+        return int(args.handle)
+
     # --- queues -----------------------------------------------------------------------------------------------------
     def create_queue(self, gpu_id: int, spec: QueueSpec) -> Created:
         """Create a queue and let the kernel's scheduler run it."""
@@ -351,10 +384,15 @@ class Calls:
         code = error.errno or 0
         where = f"{self.name}: {f'{doing}: ' if doing else ''}AMDKFD_IOC_{call.upper()}"
         meaning = MEANINGS.get(call, {}).get(code) or MEANINGS[""].get(code)
+        since = SINCE.get(call, (MAJOR, 0))
+        # kernels answer an unknown call with one or the other
+        if code == errno.EINVAL and self._version is not None and self._version < since:
+            meaning = NotSupported, TOO_OLD
         remedy = meaning[1] if meaning else ""
-        if code == errno.ENOTTY:
-            remedy = f"{remedy}: its interface is {self._shown_version}, update the kernel"
-        if code == errno.EINVAL:
+        if remedy == TOO_OLD:
+            takes = f"it takes {'.'.join(map(str, since))}, " if call in SINCE else ""
+            remedy = f"{remedy}: its interface is {self._shown_version}, {takes}update the kernel"
+        if code == errno.EINVAL and meaning is None:
             remedy = (
                 f"the kernel does not take these values (its interface is {self._shown_version}): `dmesg` may say why"
             )

@@ -35,6 +35,9 @@ ARGUMENTS = {
     "wait_events": kfd.kfd_ioctl_wait_events_args,
     "set_memory_policy": kfd.kfd_ioctl_set_memory_policy_args,
     "set_trap_handler": kfd.kfd_ioctl_set_trap_handler_args,
+    "export_dmabuf": kfd.kfd_ioctl_export_dmabuf_args,
+    "get_dmabuf_info": kfd.kfd_ioctl_get_dmabuf_info_args,
+    "import_dmabuf": kfd.kfd_ioctl_import_dmabuf_args,
 }
 GPU_ID, ADDRESS = 44027, "0000:03:00.0"
 # of a real topology: Linux 6.12 with a Radeon RX 7900 XTX
@@ -59,6 +62,9 @@ class Compute:
         self.page = 0
         self.vms = {}
         self.come = {}  # event: what a wait finds
+        self.gpus = []  # in the order of the topology
+        self.peers = False  # whether one GPU's VRAM is mapped for another: HSA_AMD_P2P
+        self.exported = {}  # file descriptor: the memory below it, of whichever process
         for folder in ("dev/dri", "sys/class/kfd/kfd/topology/nodes"):
             (root / folder).mkdir(parents=True)
         self.write("dev/kfd", "")
@@ -75,6 +81,7 @@ class Compute:
         self.write(f"{folder}/gpu_id", f"{gpu_id}\n")
         self.write(f"{folder}/properties", "".join(f"{name} {value}\n" for name, value in properties.items()))
         if gpu_id:
+            self.gpus += [gpu_id] if gpu_id not in self.gpus else []
             self.write(f"{folder}/mem_banks/0/properties", f"heap_type 1\nsize_in_bytes {vram_bytes}\nflags 0\n")
             self.write(f"{folder}/caches/0/properties", "level 1\nsize 16\n")
             self.write(f"{folder}/caches/1/properties", "level 2\nsize 6144\nsibling_map 1,1,0\n")
@@ -110,19 +117,21 @@ class Compute:
         args.major_version, args.minor_version = self.version
 
     def get_process_apertures_new(self, args):
+        count = len(self.gpus)
         if not args.num_of_nodes:
-            args.num_of_nodes = 1
+            args.num_of_nodes = count
             return
         row = kfd.kfd_process_device_apertures
-        there = (ctypes.c_char * row.SIZE).from_address(args.kfd_process_device_apertures_ptr)
-        view = row.view(there)
-        view.gpu_id, view.lds_base, view.scratch_base = GPU_ID, 1 << 48, 2 << 48
-        view.gpuvm_base, view.gpuvm_limit = 0x10000, (1 << 47) - 1
-        args.num_of_nodes = 1
+        there = (ctypes.c_char * (count * row.SIZE)).from_address(args.kfd_process_device_apertures_ptr)
+        for place, gpu_id in enumerate(self.gpus):
+            view = row.view(there, place * row.SIZE)
+            view.gpu_id, view.lds_base, view.scratch_base = gpu_id, 1 << 48, 2 << 48
+            view.gpuvm_base, view.gpuvm_limit = 0x10000, (1 << 47) - 1
+        args.num_of_nodes = count
 
     def acquire_vm(self, args):
         os.fstat(args.drm_fd)
-        assert args.gpu_id == GPU_ID
+        assert args.gpu_id in self.gpus
         if self.vms.setdefault(args.gpu_id, args.drm_fd) != args.drm_fd:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
@@ -133,23 +142,47 @@ class Compute:
         assert args.size
         assert not args.va_addr % 4096
         assert bool(args.flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR) == bool(args.mmap_offset)
-        args.handle = GPU_ID << 32 | self.next
+        args.handle = args.gpu_id << 32 | self.next
         self.next += 1
         self.memory[args.handle] = (args.va_addr, args.size, args.flags)
         args.mmap_offset = 0
 
     def map_memory_to_gpu(self, args):
         assert args.n_devices == 1
-        assert args.handle in self.memory
-        assert ctypes.c_uint32.from_address(args.device_ids_array_ptr).value == GPU_ID
-        self.mapped.add(args.handle)
+        gpu_id = ctypes.c_uint32.from_address(args.device_ids_array_ptr).value
+        assert gpu_id in self.gpus
+        foreign = args.handle not in self.memory
+        vram = not foreign and self.memory[args.handle][2] & kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM
+        if foreign or (vram and gpu_id != args.handle >> 32 and not self.peers):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.mapped.add((args.handle, gpu_id))
         args.n_success = 1
 
     def unmap_memory_from_gpu(self, args):
-        self.mapped.remove(args.handle)
+        self.mapped.remove((args.handle, ctypes.c_uint32.from_address(args.device_ids_array_ptr).value))
+
+    def export_dmabuf(self, args):
+        assert args.handle in self.memory
+        args.dmabuf_fd = os.memfd_create("dmabuf")
+        self.exported[args.dmabuf_fd] = self.memory[args.handle]
+
+    def get_dmabuf_info(self, args):
+        args.size, args.flags = self._dmabuf(args.dmabuf_fd)[1:]
+
+    def import_dmabuf(self, args):
+        _, size, flags = self._dmabuf(args.dmabuf_fd)
+        args.handle = args.gpu_id << 32 | self.next
+        self.next += 1
+        self.memory[args.handle] = (args.va_addr, size, flags)
+
+    def _dmabuf(self, node):
+        os.fstat(node)  # EBADF
+        if node not in self.exported:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return self.exported[node]
 
     def free_memory_of_gpu(self, args):
-        assert args.handle not in self.mapped
+        assert args.handle not in {handle for handle, _ in self.mapped}
         assert args.handle != self.page
         del self.memory[args.handle]
 
@@ -172,7 +205,7 @@ class Compute:
     def create_event(self, args):
         if args.event_page_offset:
             assert not self.page
-            assert args.event_page_offset in self.mapped
+            assert args.event_page_offset in {handle for handle, _ in self.mapped}
             self.page = args.event_page_offset
         assert args.auto_reset
         args.event_id, self.next = self.next, self.next + 1

@@ -87,9 +87,10 @@ def test_the_queues_bench_submits_what_it_says():
 
 
 @pytest.mark.parametrize("chip", ["navi31", "navi33"])
-def test_the_latency_bench_draws_both_queues(bench, chip):
+def test_the_latency_bench_draws_every_kind_of_queue(bench, chip):
     figures, html = bench("latency", "--card", f"virtual:{chip}")
-    check(figures, html, plots=2)
+    check(figures, html, plots=3)
+    assert sum("HSA queue" in row["name"] for row in figures) == 4
     assert all(f"virtual:{chip}, a virtual card" in row["note"] for row in figures)
 
 

@@ -26,13 +26,11 @@ WAIT_NOTE = "an empty submission, from the call that rings the doorbell to the r
 
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
-    """Time both kinds of queue with empty submissions, then dispatches, submissions and kept streams of a tiny
-    kernel.
-    """
+    """Time each kind of queue with empty submissions, then dispatches, submissions, kept streams of a tiny kernel."""
     samples, rounds = (SAMPLES // 10, 1) if bench.quick else (SAMPLES, ROUNDS)
     about = note(bench.card)
     with open_card(bench) as card:
-        for name, queue in (("compute", card.compute), ("copy", card.copy)):
+        for name, queue in (("compute", card.compute), ("HSA", card.aql), ("copy", card.copy)):
             bench.say(f"doorbell to signal, {name}")
             empty = queue.stream()
             found = [took(card, partial(_round, queue, empty)) for _ in range(samples)]
@@ -66,7 +64,7 @@ def _works(card: Any, kernel: Any, out: Any) -> dict[str, Callable[[], None]]:
     """Return the timed functions; each does `GROUP` pieces of work and waits for the last."""
     queue = card.compute
 
-    def stream(count: int) -> Any:
+    def stream(count: int, queue: Any = queue) -> Any:
         made = queue.stream()
         for value in range(count):
             made.dispatch(kernel, 1, ITEMS, [out, value])
@@ -87,6 +85,11 @@ def _works(card: Any, kernel: Any, out: Any) -> dict[str, Callable[[], None]]:
             queue.submit(stream(1))
         queue.submit(stream(1)).wait()
 
+    def hsa() -> None:
+        for _ in range(GROUP - 1):
+            card.aql.submit(stream(1, card.aql))
+        card.aql.submit(stream(1, card.aql)).wait()
+
     def kept_streams() -> None:
         for _ in range(GROUP - 1):
             kept.submit()
@@ -102,6 +105,7 @@ def _works(card: Any, kernel: Any, out: Any) -> dict[str, Callable[[], None]]:
         "dispatches of one stream": one_stream,
         "submissions of one dispatch, built before": submissions,
         "launches, built and submitted": eager,
+        "launches through an HSA queue, built and submitted": hsa,
         "kept streams": kept_streams,
         "kept streams, patched each time": patched,
     }

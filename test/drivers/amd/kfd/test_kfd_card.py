@@ -5,6 +5,7 @@ No engine runs here, so nothing is submitted: `test/guest/kfd.py` runs the card 
 
 import errno
 import mmap
+import os
 import struct
 
 import pytest
@@ -21,7 +22,7 @@ from ringup.drivers.transport.kfd.calls import HwException, MemoryFault
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.kfd.process import Process
 from ringup.drivers.transport.kfd.topology import gpus
-from ringup.errors import DeviceFault, DeviceHung, NoSuchCard, NotSupported, OutOfMemory
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, NoSuchCard, NotSupported, OutOfMemory, TransportError
 from ringup.queues.queue import Owner
 
 VRAM, GTT, USERPTR = 1, 2, 4  # kfd_ioctl.h, KFD_IOC_ALLOC_MEM_FLAGS_*
@@ -141,6 +142,76 @@ def test_the_area_of_saved_waves_is_that_of_the_kernel(compute):
     assert save_area(node) == (40960, 46047232, 46047232 + 98304)
     compute.node(1, PROPERTIES | {"cwsr_size": 8 << 20, "ctl_stack_size": 8192})
     assert save_area(gpus(compute.kernel)[0])[:2] == (8192, 8 << 20)
+
+
+OTHER_ID = 5
+
+
+@pytest.fixture
+def both(compute):
+    """Memory on two cards of the process."""
+    compute.node(2, PROPERTIES | {"drm_render_minor": 129, "location_id": 0x400}, gpu_id=OTHER_ID)
+    (compute.root / "dev/dri/renderD129").write_bytes(bytes(1 << 16))
+    devices = [KfdDevice(f"kfd:{n}", node, compute.process) for n, node in enumerate(gpus(compute.kernel))]
+    memories = [KfdMemory(one, 24 << 30, large_bar=True) for one in devices]
+    yield memories
+    for one in (*memories, *devices):
+        one.close()
+
+
+def test_cards_of_a_process_never_share_an_address_by_chance(both):
+    taken = [memory.alloc(4096) for memory in both for _ in range(5)]
+    assert len({buffer.gpu_va for buffer in taken}) == 10
+
+
+def test_memory_is_mapped_for_another_card_at_its_address_and_ends_with_it(compute, both):
+    first, second = both
+    near = first.alloc(4096, "host", name="near")
+    here = second.reach(first, near, "theirs")
+    handle = near.gpu_va == here.gpu_va and list(compute.memory)[-1]
+    assert {gpu for one, gpu in compute.mapped if one == handle} == {GPU_ID, OTHER_ID}
+    here.free()
+    assert {gpu for one, gpu in compute.mapped if one == handle} == {GPU_ID}
+    again = second.reach(first, near, "theirs")
+    near.free()  # the kernel of files refuses to free what is mapped
+    assert again.freed
+    assert handle not in compute.memory
+    far = first.alloc(4096)
+    with pytest.raises(NotSupported, match=r"kfd:1: mapping theirs: the kernel says: Invalid.*HSA_AMD_P2P"):
+        second.reach(first, far, "theirs")
+    compute.peers = True
+    here = second.reach(first, far, "theirs")
+    with pytest.raises(NotSupported, match="no address that is free"):
+        first.reach(second, here, "back")
+    first.close()
+    assert here.freed
+    near = second.alloc(4096, "host")
+    compute.fails["map_memory_to_gpu"] = errno.ENODEV
+    with pytest.raises(DeviceLost):
+        first.reach(second, near, "gone")
+
+
+def test_memory_goes_to_another_process_and_comes_from_one(compute, memory):
+    buffer = memory.alloc(8192, name="shared")
+    node = memory.export(buffer)
+    taken = memory.import_memory(node, "taken")
+    assert (taken.size_bytes, taken.where) == (8192, "vram")
+    assert taken.gpu_va != buffer.gpu_va
+    taken.free()
+    buffer.free()
+    os.close(node)
+    before = memory.va.used_bytes
+    for wrong, error in ((node, TransportError), (-1, ValueError), (None, ValueError)):
+        with pytest.raises(error):
+            memory.import_memory(wrong, "bad")
+    compute.fails["map_memory_to_gpu"] = errno.ENOMEM
+    node = os.memfd_create("dmabuf")
+    compute.exported[node] = (0, 4096, VRAM)
+    with pytest.raises(OutOfMemory):
+        memory.import_memory(node, "refused")
+    os.close(node)
+    assert memory.va.used_bytes == before
+    assert len(compute.memory) == 1
 
 
 def test_a_queue_of_hsa_is_asked_for_with_its_object(compute, device, memory):

@@ -45,6 +45,10 @@ def test_every_call_has_the_number_and_size_of_the_header(compute, calls):
     calls.set_trap_handler(GPU_ID, 0x1000, 0x2000)
     made = calls.alloc(GPU_ID, 0x40000, 8192, 0x8000_0001)
     calls.map(made.handle, [GPU_ID])
+    node = calls.export_dmabuf(made.handle)
+    assert calls.dmabuf(node) == (8192, 0x8000_0001)
+    calls.free(calls.import_dmabuf(GPU_ID, node, 0x80000))
+    os.close(node)
     calls.unmap(made.handle, [GPU_ID])
     calls.free(made.handle)
     queue = calls.create_queue(GPU_ID, SPEC)
@@ -87,6 +91,35 @@ def test_a_refusal_names_the_call_and_what_to_do(compute, calls, call, code, err
 def test_a_kernel_without_a_call_that_can_be_missed(compute, calls):
     compute.lacks.add("available_memory")
     assert calls.available_bytes(GPU_ID) is None
+    # kfd_chardev.c, kfd_ioctl: older kernels answer an unknown call with EINVAL
+    compute.lacks.clear()
+    compute.fails["available_memory"] = errno.EINVAL
+    compute.version, calls._version = (1, 8), None
+    assert calls.version == (1, 8)
+    assert calls.available_bytes(GPU_ID) is None
+
+
+@pytest.mark.parametrize("code", [errno.ENOTTY, errno.EINVAL])
+def test_a_kernel_that_is_too_old_for_a_call_is_told_with_the_version_that_has_it(compute, calls, code):
+    compute.version = (1, 11)
+    assert calls.version
+    compute.fails["export_dmabuf"] = code
+    with pytest.raises(
+        NotSupported, match=r"AMDKFD_IOC_EXPORT_DMABUF: .*its interface is 1\.11, it takes 1\.12, update"
+    ):
+        calls.export_dmabuf(1)
+
+
+def test_descriptors_that_are_no_memory_are_refused(compute, calls):
+    assert calls.version
+    node = os.memfd_create("no memory of a card")
+    for call in (calls.dmabuf, lambda node: calls.import_dmabuf(GPU_ID, node, 0x40000)):
+        with pytest.raises(TransportError, match="is of no memory of amdgpu's"):
+            call(node)
+    os.close(node)
+    for call in (calls.dmabuf, lambda node: calls.import_dmabuf(GPU_ID, node, 0x40000)):
+        with pytest.raises(TransportError, match="the file descriptor is closed"):
+            call(node)
 
 
 def test_another_major_version_is_refused_with_it(compute, calls):
