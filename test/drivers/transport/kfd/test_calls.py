@@ -207,6 +207,22 @@ def test_without_the_group_the_error_names_it(compute, monkeypatch):
         kfd_process.open_node(compute.kernel, compute.root / "dev/kfd", "opening kfd:0")
 
 
+def test_a_render_node_that_may_not_be_used_is_named_and_can_be_tried_again(compute, monkeypatch):
+    open_, shut = os.open, [True]
+
+    def refuse(path, flags, *rest, **more):
+        if shut[0] and str(path).endswith("renderD128"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_(path, flags, *rest, **more)
+
+    monkeypatch.setattr("ringup.drivers.transport.linux.kernel.os.open", refuse)
+    with pytest.raises(PermissionNeeded, match=r"opening /dev/dri/renderD128: .*add yourself to group"):
+        device(compute)
+    assert (compute.vms, compute.events, compute.memory) == ({}, {}, {})
+    shut[0] = False
+    device(compute).close()
+
+
 def test_without_amdgpu_the_error_says_what_to_load(compute):
     (compute.root / "dev/kfd").unlink()
     with pytest.raises(NotSupported, match="/dev/kfd is not there: load the kernel's amdgpu"):
