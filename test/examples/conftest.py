@@ -36,6 +36,10 @@ ARGUMENTS = {
     "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
     "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
     "sentences": ([CARD], r"(?s)0\.\d+  The cat sleeps.*kernels compiled for gfx1100"),
+    "two_cards": (
+        [CARD, "virtual:navi33"],
+        r"<virtual:navi31 reaches virtual:navi33 directly>\nboth kernels ran: 2\.0",
+    ),
     "usb_bring_up": ([f"{CARD}@asm2464pd"], r"(?s)ms  .*96 compute units, 24560 MiB.*65536 bytes went there"),
 }
 # These compile networks and take most of the time: they are the tests of a file of their own.
