@@ -108,7 +108,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     source.write_text(SOURCE)
     subprocess.run([*CLANG, source, "-o", code], check=True)
     with (
-        Served(folder, "navi31", "navi48", "navi33", small=[2]) as served,
+        Served(folder, "navi31", "navi48", "navi31", small=[2]) as served,
         Guest(folder / "guest", memory_mib=3072) as guest,
     ):
         story = Story(guest, served, code)
@@ -262,8 +262,8 @@ with ringup.open("kfd:0") as card:
     assert {word for words in said.values() for word in words.split()} == {"True"}, done.output
 
 
-def test_queues_of_hsa_their_signals_and_a_packet_that_is_refused(story):
-    """Kernels, scratch memory, signals in both memories that wake the process, a queue that stops and is reset."""
+def test_queues_of_hsa_and_their_signals(story):
+    """Kernels, scratch memory, signals in both memories that wake the process, points of all kinds of queues."""
     done = story.python(
         SQUARES
         + f"""
@@ -317,18 +317,6 @@ with ringup.open("kfd:0") as card:
         point = turn.submit(stream)
     card.copy.wait_for(point)
     say("ORDERED", card.copy.download_array(target, np.uint32, 1)[0] == 30)
-    stream = other.stream()
-    stream.append(bytes([0x7F]) + bytes(63))
-    try:
-        other.submit(stream).wait(20)
-    except RingupError as error:
-        say("STOPPED", type(error).__name__, error)
-    try:
-        card.compute.stream(), card.compute.submit(card.compute.stream())
-    except RingupError as error:
-        say("REFUSED", type(error).__name__)
-    say("RUNGS", *card.reset())
-    say("AGAIN", run(queue), run(other))
 """
     )
     assert done.status == 0, done.output
@@ -341,15 +329,8 @@ with ringup.open("kfd:0") as card:
         "SIGNALS vram True True True",
         "SCRATCH True",
         "ORDERED True",
-        "REFUSED DeviceHung",
-        "RUNGS queue: verified",
-        "AGAIN True True",
     ):
         assert any(line.startswith(words) for line in lines), (words, done.output)
-    (stopped,) = (line for line in lines if line.startswith("STOPPED"))
-    assert re.search(r"DeviceHung kfd:0: aql\.\d has stopped at packet \d+ .*a packet of no known type", stopped)
-    (mistake,) = story.served.violations()
-    assert "type 127 is no packet for a GPU" in mistake
 
 
 # Of the driver's tests for a real card, those that do not make sense here: amdgpu has the power controller's metrics,
@@ -656,7 +637,7 @@ except RingupError as error:
     assert answer(story.ringup("up kfd:0 --json"))["moved_bytes"] == 1 << 20
 
 
-def test_three_cards_of_three_generations_in_one_process_one_with_a_small_bar(story):
+def test_three_cards_in_one_process_one_of_another_generation_one_with_a_small_bar(story):
     """Queues of all kinds on each, a healthy run beside the others. Debian's kernel maps no VRAM for another card, so
     the host carries it; memory of the host is reached by all.
     """
@@ -715,10 +696,51 @@ for card in cards:
     )
     assert done.status == 0, done.output
     lines = done.output.splitlines()
-    assert "CHIPS navi31 navi48 navi33 gfx1100 gfx1201 gfx1102" in lines, done.output
+    assert "CHIPS navi31 navi48 navi31 gfx1100 gfx1201 gfx1100" in lines, done.output
     for number, seen in ((0, "visible"), (1, "visible"), (2, "NotSupported")):
         assert f"WORKS kfd:{number} True True True {seen}" in lines, done.output
     for number in (0, 1):
         assert f"PEER kfd:{number} True True True True True True" in lines, done.output
         said = f"LOG the host carries bytes from kfd:{1 - number} to kfd:{number} and back: "
         assert any(line.startswith(said) and "built with HSA_AMD_P2P" in line for line in lines), done.output
+
+
+# QUIRK: it is the last test. For a packet that the firmware refuses, Linux 6.12 takes a reference to the process and
+# never gives it back, so amdgpu cannot be unloaded any more. Source: kfd_device_queue_manager.c,
+# kfd_dqm_suspend_bad_queue_mes
+def test_a_packet_that_is_refused_stops_its_queue_until_a_reset(story):
+    done = story.python(
+        SQUARES
+        + f"""
+code = open({str(story.code)!r}, "rb").read()
+with ringup.open("kfd:0") as card:
+    program = card.load(code, "squares")
+    queue, other, target = card.aql, card.new_aql_queue(), card.alloc(4096)
+    def run(queue):
+        card.copy.fill(target, 3).wait()
+        stream = queue.stream()
+        stream.dispatch(program["square"], 1, 64, [target, target, 64])
+        card.copy.wait_for(queue.submit(stream))
+        return card.copy.download_array(target, np.uint32, 64).tolist() == [9] * 64
+    stream = other.stream()
+    stream.append(bytes([0x7F]) + bytes(63))
+    try:
+        other.submit(stream).wait(20)
+    except RingupError as error:
+        say("STOPPED", type(error).__name__, error)
+    try:
+        card.compute.stream(), card.compute.submit(card.compute.stream())
+    except RingupError as error:
+        say("REFUSED", type(error).__name__)
+    say("RUNGS", *card.reset())
+    say("AGAIN", run(queue), run(other))
+"""
+    )
+    assert done.status == 0, done.output
+    lines = done.output.splitlines()
+    for words in ("REFUSED DeviceHung", "RUNGS queue: verified", "AGAIN True True"):
+        assert any(line.startswith(words) for line in lines), (words, done.output)
+    (stopped,) = (line for line in lines if line.startswith("STOPPED"))
+    assert re.search(r"DeviceHung kfd:0: aql\.\d has stopped at packet \d+ .*a packet of no known type", stopped)
+    (mistake,) = story.served.violations()
+    assert "type 127 is no packet for a GPU" in mistake
