@@ -244,9 +244,12 @@ def test_chips_are_known_by_their_target(compute, target, chip):
 
 
 def test_an_unknown_chip_and_an_old_kernel_are_refused(compute):
-    compute.node(1, PROPERTIES | {"gfx_target_version": 90402})
-    with pytest.raises(NotSupported, match=r"the card is a gfx942; ringup drives navi31 \(gfx1100\)"):
+    compute.node(1, PROPERTIES | {"gfx_target_version": 90010})
+    with pytest.raises(NotSupported, match=r"the card is a gfx90a; ringup drives .*navi31 \(gfx1100\)"):
         identify(gpus(compute.kernel)[0])
+    compute.node(1, PROPERTIES | {"gfx_target_version": 90402})
+    with pytest.raises(NotSupported, match=r"queues of gfx942 through amdkfd"):
+        save_area(gpus(compute.kernel)[0])
     compute.node(1)
     (compute.root / "sys/bus/pci/devices/0000:03:00.0/ip_discovery/die/0/GC/0/major").unlink()
     with pytest.raises(NotSupported, match=r"it takes Linux 5\.18"):
