@@ -564,16 +564,11 @@ for where in ("vram", "host"):
     os.waitpid(child, 0)
     say("PARENT", where, card.copy.download(buffer) == bytes([9, 0, 0, 0]) * (1 << 18))
     os.close(node)
-for bad in (node, os.open("/dev/null", os.O_RDWR), os.memfd_create("other"), card.device.calls.node):
+for bad in (9999, os.open("/dev/null", os.O_RDWR), os.memfd_create("other"), card.device.calls.node):
     try:
         card.import_buffer(bad)
     except RingupError as error:
         say("BAD", type(error).__name__, error)
-    node = -1
-try:
-    card.device.calls.map(card.memory.table.held(buffer).handle + (1 << 20), [card.device.gpu_id])
-except RingupError as error:
-    say("HANDLE", type(error).__name__)
 card.close()
 """
     )
@@ -586,7 +581,6 @@ card.close()
     assert len(bad) == 4, done.output
     assert all(line.startswith("BAD TransportError kfd:0: importing memory: AMDKFD_IOC_") for line in bad), bad
     assert "the file descriptor is closed" in bad[0]
-    assert "HANDLE TransportError" in lines
 
 
 def test_amdgpu_stays_while_a_process_uses_the_card(story):
