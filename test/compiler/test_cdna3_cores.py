@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import on_cores
 import pytest
+import random_attention
+import random_graphs
 from attention_numpy import attended
 from language.small_graphs import CASES
 
@@ -99,3 +101,15 @@ def test_products_of_unsigned_bytes_have_no_matrix_instruction():
     graph = compile_graph(prepared([(a @ b).node]), "gfx942")
     _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
     assert "_mfma_" not in "\n".join(listing.lines(places=False))
+
+
+@pytest.mark.seeds(2)
+def test_random_graphs(seed):
+    with device(on_cores.Cores(target="gfx942")):
+        random_graphs.check(seed)
+
+
+@pytest.mark.seeds(1)
+def test_random_attentions(seed):
+    with device(on_cores.Cores(target="gfx942")):
+        random_attention.check(seed)
