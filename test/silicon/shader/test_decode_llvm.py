@@ -55,6 +55,7 @@ REASONS = {
     "a pair of scratch memory or retries is split": (r"flat_scratch|xnack_mask", r"registers from"),
     "data of the global data share in accumulation registers": (r"^ds_gws.*a\d", r""),
     "a literal or a special value of the old forks of branches": (r"^s_cbranch_(join|g_fork)", r""),
+    "SDWA fills the rest of the register in a reserved way": (r"UNUSED_PAD", r"reserved fields of SDWA"),
     "a literal where an inline constant may be, but no literal": (r"0x", r"with (src\d|soffset) 255$"),
 }
 SOURCES = (0, 5, 104, 105, 106, 107, 108, 123, 124, 125, 126, 127, 128, 192, 193, 208, 209, 230, 233, 234, 235, 238, 239, 240,
