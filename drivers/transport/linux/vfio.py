@@ -123,11 +123,13 @@ class VfioWay:
         return dma.lend_callers(buffer, self._lend)
 
     def reach(self, start: int, view: memoryview) -> HostMemory:
-        """Let the IOMMU map the other function's BAR for the card, where this process has mapped it.
-
-        Source: Linux vfio_iommu_type1.c, vaddr_get_pfns, which takes mappings of devices; iommufd refuses them.
+        """Refuse it. Type 1 says that it maps another function's BAR (vfio_iommu_type1.c, vaddr_get_pfns), and below an
+        emulated IOMMU a part of the pages was then missing, although the first ones were there.
         """
-        return self.pin(view)
+        view.release()
+        raise NotSupported(
+            f"VFIO's IOMMU is not trusted to map another card's memory at {start:#x}: pages were missing where it was tried"
+        )
 
     def bar_start(self, bar: int) -> int:
         """Return the address of a BAR that the kernel has assigned."""
