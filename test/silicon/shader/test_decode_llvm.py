@@ -21,6 +21,8 @@ from ringup.silicon.shader.rdna.decoding.text import text
 PAIRS = Path(__file__).parents[2] / "autogen/isa"
 # gfx1200 decodes as gfx1201 does.
 PROCESSORS = ("gfx1100", "gfx1201", "gfx942")
+# LLVM takes three times as long for a word of gfx942, so it gets a fourth of them. `make fuzz` has more seeds.
+SHARE = {"gfx942": 4}
 
 # Reasons why LLVM prints an instruction that our decoder refuses: a pattern of LLVM's text, and a pattern of our
 # decoder's message.
@@ -55,6 +57,7 @@ REASONS = {
     "a pair of scratch memory or retries is split": (r"flat_scratch|xnack_mask", r"registers from"),
     "data of the global data share in accumulation registers": (r"^ds_gws.*a\d", r""),
     "a literal or a special value of the old forks of branches": (r"^s_cbranch_(join|g_fork)", r""),
+    "a special value moved between accumulation registers": (r"^v_accvgpr_mov.*src_", r""),
     "SDWA fills the rest of the register in a reserved way": (r"UNUSED_PAD", r"reserved fields of SDWA"),
     "a literal where an inline constant may be, but no literal": (r"0x", r"with (src\d|soffset) 255$"),
 }
@@ -117,23 +120,24 @@ def differences(llvm, probes):
 @pytest.mark.seeds(1, first=1100)
 def test_random_words_are_instructions_for_both_or_for_neither(llvm, seed):
     draw = random.Random(seed)
-    same, wrong = differences(llvm, [draw.randbytes(12) for _ in range(20_000)])
+    count = 20_000 // SHARE.get(llvm.cpu, 1)
+    same, wrong = differences(llvm, [draw.randbytes(12) for _ in range(count)])
     assert wrong == []
-    assert same > 7_500
+    assert same > 3 * count // 8
 
 
 @pytest.mark.seeds(1, first=11)
 def test_every_opcode_with_random_fields(llvm, seed):
     draw = random.Random(seed)
-    target = isa.target(llvm.cpu)
+    target, share = isa.target(llvm.cpu), SHARE.get(llvm.cpu, 1)
     formats = [fmt for fmt in target.formats.values() if not fmt.is_extension]
     opcodes = {fmt.name: [row.op for row in target.instructions if row.format == fmt.name] for fmt in formats}
-    probes = [probe(draw, fmt, op) for fmt in formats for op in opcodes[fmt.name] * 8]
+    probes = [probe(draw, fmt, op) for fmt in formats for op in opcodes[fmt.name] * (8 // share)]
     if "VOPD" in target.formats:
         probes += [probe(draw, target.formats["VOPD"], None) for _ in range(2000)]
     same, wrong = differences(llvm, probes)
     assert wrong == []
-    assert same > 5_000
+    assert same > {1: 5_000, 4: 1_300}[share]
 
 
 def probe(draw, fmt, op):
