@@ -121,7 +121,7 @@ def make_nbio(registers: Registers, ips: Ips) -> Nbio:
         return Nbio(block, version)
     registers.far = far_index(block)
     dies = {aid: ips.die_block("nbio", aid) for aid in ips.aids}
-    return SpreadNbio(block, version, dies, ips.xccs, ips.sdma_instances)
+    return SpreadNbio(block, version, dies, ips.xccs, ips.sdma_instances, ips.sub_revision("nbio"))
 
 
 def make_hdp(ips: Ips) -> Hdp:

@@ -167,6 +167,10 @@ class Ips:
         """
         return self._ip(name, 0).version
 
+    def sub_revision(self, name: str) -> int:
+        """Return the sub-revision of a block; 0: the table does not tell."""
+        return self._ip(name, 0).sub_revision
+
     def stand_in(self, name: str, like: Version) -> str:
         """Drive a block as one of another version; return the warning, which is one of the `doubts` from then on."""
         seen, taken = (".".join(map(str, version)) for version in (self.stated(name), like))

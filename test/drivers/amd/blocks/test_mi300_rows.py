@@ -118,7 +118,7 @@ class Rig:
 
     def ip(self, hw_id, instance, version, base):
         bases = tuple(base + 0x1_0000 * 0x10 * segment for segment in range(9))
-        return Ip(hw_id, instance, version, bases)
+        return Ip(hw_id, instance, version, bases, sub_revision=2)
 
     def value(self, block, word, plus_dwords=0):
         return self.window.values[block.address(word, plus_dwords)]
@@ -165,6 +165,8 @@ def test_doorbells_go_to_every_die(rig):
     """nbio_v7_9.c, nbio_v7_9_sdma_doorbell_range and _ih_doorbell_range, for all 16 engines."""
     nbio = make_nbio(rig.registers, rig.ips)
     rig.window.far = rig.registers.far
+    # nbio_v7_9_get_rev_id: the discovery table's, where it tells
+    assert nbio.revision == 2
     nbio.start(16)
     block = rig.ips.block("nbio")
     lines = [rig.value(block, doorbell.DOORBELL0_CTRL_ENTRY_0, line) for line in range(17)]
