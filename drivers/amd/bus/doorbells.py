@@ -25,14 +25,12 @@ class Assignment:
     """Which doorbells a family of cards gives to which engine; in doorbells of 64 bits, as the kernel lists them.
 
     `compute`: of compute queues, counted over all pipes. `mec`, `graphics`: first and last of the command processor's
-    ranges; without `graphics` there is no graphics ring. `each_xcc`: how far the range of a die of the graphics core
-    lies behind that of the die before. `sdma_each`: of a copy engine.
+    ranges; without `graphics` there is no graphics ring. `sdma_each`: of a copy engine.
     """
 
     compute: Sequence[int]
     mec: tuple[int, int]
     graphics: tuple[int, int] | None
-    each_xcc: int
     sdma_first: int
     sdma_each: int
     sdma_engines: int
@@ -53,12 +51,11 @@ class Assignment:
         """The dwords of the doorbells of a copy engine."""
         return self.sdma_each * DWORDS
 
-    def mec_range(self, xcc: int = 0) -> tuple[int, int]:
-        """Return the dword indices of the first and last doorbell of the compute micro engine, of the die with that
-        logical number.
-        """
+    @property
+    def mec_range(self) -> tuple[int, int]:
+        """The dword indices of the first and last doorbell of the compute micro engine."""
         first, last = self.mec
-        return (first + xcc * self.each_xcc) * DWORDS, (last + xcc * self.each_xcc) * DWORDS
+        return first * DWORDS, last * DWORDS
 
     @property
     def graphics_range(self) -> tuple[int, int] | None:
@@ -85,7 +82,6 @@ NAVI10 = Assignment(
     compute=(*range(0x003, 0x00B), *range(0x00D, 0x08B)),
     mec=(0x000, 0x08A),
     graphics=(0x08B, 0x0FF),
-    each_xcc=0,
     sdma_first=0x100,
     sdma_each=0x00A,
     sdma_engines=2,
@@ -93,9 +89,10 @@ NAVI10 = Assignment(
 )
 LAYOUT1 = Assignment(
     compute=range(0x008, 0x020),
-    mec=(0x000, 0x01F),
+    # GUESS: of each die of the graphics core. amdgpu gives each 32 doorbells of its own, for its own queues; here one
+    # rings a queue on all dies, as amdkfd's do, which lie outside all ranges
+    mec=(0x000, 0x0FF),
     graphics=None,
-    each_xcc=0x020,
     sdma_first=0x100,
     sdma_each=0x00A,
     sdma_engines=16,

@@ -240,7 +240,7 @@ class Gfx:
         gc = self.block
         for low, high, doorbells in (
             (gc_cp.CP_RB_DOORBELL_RANGE_LOWER, gc_cp.CP_RB_DOORBELL_RANGE_UPPER, self._doorbells.graphics_range),
-            (gc_cp.CP_MEC_DOORBELL_RANGE_LOWER, gc_cp.CP_MEC_DOORBELL_RANGE_UPPER, self._doorbells.mec_range(self.xcc)),
+            (gc_cp.CP_MEC_DOORBELL_RANGE_LOWER, gc_cp.CP_MEC_DOORBELL_RANGE_UPPER, self._doorbells.mec_range),
         ):
             if doorbells is not None:
                 first, last = doorbells

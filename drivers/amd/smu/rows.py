@@ -119,6 +119,8 @@ ROWS: dict[Version, SmuRow] = {
     (13, 0, 6): SmuRow(
         "smu_v13_0_6",
         0x0804_2024,
+        # smu_v13_0_6_ppt.c, smnMP1_FIRMWARE_FLAGS
+        flags=FLAGS_SHIFTED,
         writes_power_table=False,
         mode1_message=("GfxDriverReset", 1),
         told_of_mains=False,

@@ -242,8 +242,9 @@ def test_a_queue_lies_on_every_die_with_a_descriptor_each(rig):
         assert mqd.cp_hqd_pq_control >> 27 & 1 == (xcc != 0)
         assert mqd.cp_hqd_pq_base_lo == 0x1000
         gc_block = cores[xcc].block
-        # LAYOUT1: 0x20 doorbells for each die
-        assert rig.value(gc_block, gc_cp.CP_MEC_DOORBELL_RANGE_LOWER) == xcc * 0x40 << 2
+        # one doorbell rings all dies
+        assert rig.value(gc_block, gc_cp.CP_MEC_DOORBELL_RANGE_LOWER) == 0
+        assert rig.value(gc_block, gc_cp.CP_MEC_DOORBELL_RANGE_UPPER) == 0x1FE << 2
         assert rig.value(gc_block, gc_hqd.CP_MQD_BASE_ADDR) == 0x30_0000 + xcc * 4096
     alone = v9_mqd.view(bytearray(compute_mqd(GC, QueueSpec(0, 256, 0, 0, 0, 4096, 0, 8, 0))))
     assert alone.compute_tg_chunk_size == alone.cp_mqd_stride_size == 0
