@@ -197,7 +197,7 @@ def test_sizes_known_when_it_runs(small):
 def test_a_row_is_one_stretch_whatever_its_size_will_be():
     length = Size("length", 1, 900)
     (kernel,) = kernels(Tensor(np.zeros((6, 900), np.float32))[:, :length].cumsum(1))
-    assert Scan(kernel).stretches == 1
+    assert Scan(kernel, 32).stretches == 1
 
 
 def test_gradients_of_running_reductions(small):
