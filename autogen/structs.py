@@ -176,6 +176,17 @@ class Struct:
         return struct_at(cls, release)  # type: ignore[return-value]
 
 
+def _window(memory: memoryview, offset_bytes: int, size_bytes: int) -> Buffer:
+    """Return a part of `memory` for cffi.
+
+    QUIRK: CPython crashes if its collector clears a memoryview while cffi uses it, which any error that a variable
+    keeps can cause: its traceback and the variable are a cycle. It clears arrays of ctypes in any order.
+    """
+    import ctypes
+
+    return (ctypes.c_char * size_bytes).from_buffer(memory, offset_bytes)
+
+
 class Plan:
     """How one struct is served; made from its rows on first use."""
 
@@ -227,13 +238,15 @@ class Plan:
             self._refuse(flat, offset_bytes)
         if self.plain or self.flexible:
             return self._odd_view(flat.cast("B")[offset_bytes:])
-        return self._backend.from_buffer(self._pointer, flat.cast("B")[offset_bytes:] if offset_bytes else buffer)
+        if offset_bytes or isinstance(buffer, memoryview):
+            buffer = _window(flat, offset_bytes, self._struct.SIZE)
+        return self._backend.from_buffer(self._pointer, buffer)
 
     def _odd_view(self, memory: memoryview) -> Any:
         if self.flexible and not self.plain:
             length = max(memory.nbytes - self.flexible.byte, 0) // element_size(self._struct, self.flexible)
             if length:
-                return self._backend.from_buffer(self.ctype(length)[1], memory)
+                return self._backend.from_buffer(self.ctype(length)[1], _window(memory, 0, memory.nbytes))
         from ringup.autogen.plain_view import PlainView
 
         return PlainView(memory, self._struct)

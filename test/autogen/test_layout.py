@@ -460,3 +460,32 @@ def test_members_may_be_called_like_arguments():
         LAYOUT = "cls:u32@0 self:u32@4"
 
     assert structs.memory(Named(cls=1, self=2)).tobytes() == bytes((1, 0, 0, 0, 2, 0, 0, 0))
+
+
+KEPT_ERROR = """
+import gc
+from ringup.autogen.layout import Struct
+class Inner(Struct):
+    SIZE, ALIGN, LAYOUT = 8, 4, "a:u32@0 b:u32@4"
+class Tail(Struct):
+    SIZE, ALIGN, LAYOUT = 4, 4, "count:u32@0 entry:Inner[]@4"
+def fail(kind, buffer, offset):
+    seen = kind.view(buffer, offset)
+    raise OSError
+def keep(*what):
+    try:
+        fail(*what)
+    except OSError as error:
+        kept = error
+for kind in (Inner, Tail):
+    for offset in (0, 8):
+        keep(kind, bytearray(64), offset)
+        keep(kind, memoryview(bytearray(64)), offset)
+        gc.collect()
+"""
+
+
+def test_the_collector_clears_views_that_a_kept_error_holds():
+    """CPython crashes where the memory of a view is a memoryview that its collector clears first."""
+    done = subprocess.run([sys.executable, "-c", KEPT_ERROR], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
