@@ -14,13 +14,15 @@ from ringup.drivers.amd.bus.nbio_dies import SpreadNbio
 from ringup.drivers.amd.bus.registers import Version
 from ringup.drivers.amd.psp.processor import ROWS as PSP
 from ringup.drivers.amd.smu.rows import ROWS as SMU
-from ringup.firmware.amd.needs import WANTED, nearest
 
 LOG = logging.getLogger(__name__)
 
 
 def known() -> Mapping[str, Collection[Version]]:
     """Return the versions with rows, by block."""
+    # on use, here and below: few cards are forced
+    from ringup.firmware.amd.needs import WANTED
+
     return {
         "gc": CHIPS,
         "sdma0": WANTED["sdma"],
@@ -35,6 +37,8 @@ def force(ips: Ips, device: str) -> None:
     """Let the nearest version with rows stand in for each version of the card's blocks that has none, and warn. A block
     of another major version stays as it is: what asks for it raises `NotSupported`.
     """
+    from ringup.firmware.amd.needs import nearest
+
     for name, rows in known().items():
         stated = ips.stated(name)
         like = None if stated in rows else nearest(stated, rows)

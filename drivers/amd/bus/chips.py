@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from ringup.drivers.amd.bus.registers import Version
 from ringup.errors import NotSupported
-from ringup.firmware.amd.needs import nearest
 
 
 class Chip(NamedTuple):
@@ -34,6 +33,9 @@ def chip(gc: Version) -> Chip:
     """Return the chip with this graphics core. Raises `NotSupported`, which names the nearest chip, for another."""
     if gc not in CHIPS:
         known = ", ".join(f"{row.name} ({'.'.join(map(str, version))})" for version, row in CHIPS.items())
+        # on use: a card that is known needs no reader of images to be found
+        from ringup.firmware.amd.needs import nearest
+
         like = nearest(gc, CHIPS)
         raise NotSupported(
             f"the graphics core is version {'.'.join(map(str, gc))}; there are drivers for {known}"
