@@ -26,7 +26,7 @@ from ringup.silicon.amd.psp import images as psp_images
 from ringup.silicon.amd.psp import parts as psp_parts
 from ringup.silicon.amd.psp import signing as psp_signing
 
-# union amdgpu_firmware_header; the parts follow it
+# union amdgpu_firmware_header, or a multiple where that is too short; the parts follow it
 HEADER_ROOM_BYTES = 0x100
 # low and high dword, of the micro engines
 CODE_START = (0x3000, 0x7_0000)
@@ -103,8 +103,8 @@ class File:
     fields: Callable[..., Fields]
     ucode_version: int = 1
     common: str = IP_PATH  # path of the common header
-    # whether its `ucode_size_bytes` counts all parts, or the first only
-    counts_all: bool = True
+    # how many parts its `ucode_size_bytes` counts, from the first on; None: all
+    counted: int | None = None
     entries: Callable[..., bytes] = lambda *places: b""
 
 
@@ -152,7 +152,7 @@ RLC = File(
         "rlcv_ucode_version": 1, "rlcv_ucode_feature_version": 1,
         "rlcv_ucode_size_bytes": v.size_bytes, "rlcv_ucode_offset_bytes": v.at,
     },
-    0x80, "v2_2.v2_1.v2_0.header", counts_all=False,
+    0x80, "v2_2.v2_1.v2_0.header", counted=1,
 )  # fmt: skip
 IMU = File(
     ucode.imu_firmware_header_v1_0, (1, 0), (Part(0x8101_203B, 0x800), Part(0x8101_203C, 0x800)),
@@ -183,7 +183,7 @@ RLC_2_2 = File(
         "rlc_iram_ucode_size_bytes": iram.size_bytes, "rlc_iram_ucode_offset_bytes": iram.at,
         "rlc_dram_ucode_size_bytes": dram.size_bytes, "rlc_dram_ucode_offset_bytes": dram.at,
     },
-    0x00BE_7DA0, "v2_1.v2_0.header", counts_all=False,
+    0x00BE_7DA0, "v2_1.v2_0.header", counted=1,
 )  # fmt: skip
 IMU_12 = replace(IMU, parts=(Part(0x8202_203B, 0x800), Part(0x8202_203C, 0x800)), ucode_version=0x0C30_2A00)
 SDMA_7 = File(
@@ -227,7 +227,7 @@ RLC_2_1 = File(
         "save_restore_list_gpm_size_bytes": gpm.size_bytes, "save_restore_list_gpm_offset_bytes": gpm.at,
         "save_restore_list_srm_size_bytes": srm.size_bytes, "save_restore_list_srm_offset_bytes": srm.at,
     },
-    0x41, "v2_0.header", counts_all=False,
+    0x41, "v2_0.header", counted=1,
 )  # fmt: skip
 SDMA_4 = File(
     ucode.sdma_firmware_header_v1_0, (1, 0), (Part(0x8101_2025, 0x800),),
@@ -245,7 +245,7 @@ def _smu(firmware_version: int) -> File:
     return File(
         ucode.smc_firmware_header_v2_1, (2, 1), (Part(0x0100_1001, 0x1000),),
         lambda code: {"v1_0.ucode_start_addr": 0x2_0000, "pptable_count": 0, "pptable_entry_offset": code.at + code.size_bytes},
-        firmware_version, "v1_0.header", counts_all=False,
+        firmware_version, "v1_0.header", counted=1,
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _smu_14(firmware_version: int) -> File:
     return File(
         ucode.smc_firmware_header_v2_0, (2, 0), (Part(0x8101_1001, 0x1000),),
         lambda code: {"v1_0.ucode_start_addr": 0x2_0000, "ppt_offset_bytes": code.at + code.size_bytes, "ppt_size_bytes": 0},
-        firmware_version, "v1_0.header", counts_all=False,
+        firmware_version, "v1_0.header", counted=1,
     )  # fmt: skip
 
 
@@ -265,7 +265,8 @@ def _smu_13_0_6(firmware_version: int) -> File:
         lambda *places: {
             "pptable_count": len(P2S_TABLES), "pptable_entry_offset": ucode.smc_firmware_header_v2_1.SIZE,
         },
-        0, "v1_0.header",
+        # the published file counts no byte of them as firmware
+        0, "v1_0.header", counted=0,
         entries=lambda *places: b"".join(
             struct.pack("<3I", number, place.at, place.size_bytes)
             for number, place in zip(P2S_TABLES, places, strict=True)
@@ -394,7 +395,7 @@ def _file(name: str, file: File, ip: tuple[int, int, int]) -> bytes:
         setattr(reduce(getattr, outer, view), member, value)
     header = bytes(memory(view)[: file.header.SIZE]) + file.entries(*places)
     common = reduce(getattr, file.common.split("."), view)
-    ucode_bytes = sum(map(len, parts)) if file.counts_all else len(parts[0])
+    ucode_bytes = sum(map(len, parts[: file.counted]))
     summary = file.version, file.ucode_version, ucode_bytes, ip
     return _whole(header, common, parts, summary, file.header.SIZE)
 
@@ -402,17 +403,24 @@ def _file(name: str, file: File, ip: tuple[int, int, int]) -> bytes:
 def _package(
     name: str, header: Any, parts: tuple[tuple[int, Part], ...], ucode_version: int, ip: tuple[int, int, int]
 ) -> bytes:
-    """Build a file that lists its parts by type; offsets count from the first part."""
+    """Build a file that lists its parts by type; offsets count from the first part.
+
+    A file with header 2.1 has a second set, for boards with older firmware of the SMU (psp_v13_0.c,
+    psp_v13_0_is_aux_sos_load_required). Both are of one version here.
+    """
     version = ucode_version or TA_VERSION
     minor = int(header is ucode.psp_firmware_header_v2_1)
-    built = [part.build(f"{name} {kind}", version) for kind, part in parts]
+    names = [f"{name} {kind}" for kind, _ in parts]
+    if minor:
+        parts, names = parts * 2, [*names, *(f"{one} aux" for one in names)]
+    built = [part.build(one, version) for one, (_, part) in zip(names, parts, strict=True)]
     rows = [
         ucode.psp_fw_bin_desc.pack(kind, part.version or version, place.at - HEADER_ROOM_BYTES, place.size_bytes)
         for (kind, part), place in zip(parts, _places(built), strict=True)
     ]
     view = header()
-    # the second list begins after the last part
-    count = struct.pack("<I", len(rows)) * (1 + minor)
+    # the number of parts, and where the second set begins
+    count = struct.pack("<2I", len(rows), len(rows) // 2) if minor else struct.pack("<I", len(rows))
     head = bytes(ucode.common_firmware_header.SIZE) + count + b"".join(rows)
     return _whole(
         head, view.header, built, ((2, minor), ucode_version, sum(map(len, built)), ip), header_bytes=header.SIZE
@@ -436,10 +444,11 @@ def _whole(
 ) -> bytes:
     """Join header and parts and fill in the common header, which describes the whole file."""
     version, ucode_version, ucode_bytes, ip = summary
-    data = bytearray(header.ljust(HEADER_ROOM_BYTES, b"\0") + b"".join(parts))
+    room = -(-len(header) // HEADER_ROOM_BYTES) * HEADER_ROOM_BYTES
+    data = bytearray(header.ljust(room, b"\0") + b"".join(parts))
     size = ucode.common_firmware_header.SIZE
     data[:size] = ucode.common_firmware_header.pack(
-        len(data), header_bytes or len(header), *version, *ip[:2], ucode_version, ucode_bytes, HEADER_ROOM_BYTES,
+        len(data), header_bytes or len(header), *version, *ip[:2], ucode_version, ucode_bytes, room,
         zlib.crc32(data[size:]),
     )  # fmt: skip
     return bytes(data)
