@@ -172,7 +172,8 @@ def _gc_table_2(chip: ChipRow) -> bytes:
         gc_num_gprs=gc.core.simd_vgprs,
         gc_num_tcp_per_sh=gc.core.wgps_per_array,
         gc_tcp_size_per_cu=gc.l1_kib,
-        gc_tcc_size=gc.l2_kib // gc.gl2_channels,
+        # of all channels of a core: kfd_crat.c reports it as the size of its L2
+        gc_tcc_size=gc.l2_kib,
         **gc.info,
     )
     table.header.table_id = facts.GC_TABLE_ID

@@ -41,7 +41,8 @@ def works(card):
 def test_it_starts_cold_and_warm_and_comes_back_from_every_reset(opened):
     with opened() as card:
         assert (card.info.chip, card.info.target, card.info.found) == ("mi300x", "gfx942", "cold")
-        assert card.info.compute_units == 304
+        # of one die: the white paper of CDNA 3
+        assert (card.info.compute_units, card.info.l2_bytes) == (304, 4 << 20)
         assert len(card.blocks.cores) == 8
         assert works(card)
         for engine in range(16):
