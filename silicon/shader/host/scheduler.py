@@ -135,27 +135,8 @@ made:
 }
 
 define internal void @release(ptr %context, ptr %group, ptr %first.state) noinline {
-  $get %waves WAVES
   $put 0 ARRIVED
-  $load %wave.bytes WAVE_BYTES
-  br label %next
-next:
-  %wave = phi i64 [ 0, %0 ], [ %wave.after, %done ]
-  %more = icmp ult i64 %wave, %waves
-  br i1 %more, label %look, label %all
-look:
-  %offset = mul i64 %wave, %wave.bytes
-  %state = getelementptr i8, ptr %first.state, i64 %offset
-  $status %status
-  %waits = icmp eq i32 %status, $WAITS
-  br i1 %waits, label %wake, label %done
-wake:
-  $setstatus $READY
-  br label %done
-done:
-  %wave.after = add i64 %wave, 1
-  br label %next
-all:
+  call void @complete(ptr %context, ptr %group, ptr %first.state, i32 0)
   ret void
 }
 
