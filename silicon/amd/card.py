@@ -25,7 +25,6 @@ from ringup.silicon.amd.board.nbio import Nbio
 from ringup.silicon.amd.board.smuio import Rom, Smuio
 from ringup.silicon.amd.common.parts import Board, InterruptSink, Resettable
 from ringup.silicon.amd.gc.local import Node, board_of, node_of_core, node_of_die
-from ringup.silicon.amd.gc.no_cores import NoCores
 from ringup.silicon.amd.memory.athub import Athub
 from ringup.silicon.amd.memory.caches import Caches
 from ringup.silicon.amd.memory.hdp import Hdp
@@ -56,11 +55,12 @@ from ringup.silicon.pci.tree import Node as TreeNode
 from ringup.silicon.pci.tree import Tree
 from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.host.code_cache import CodeCache
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
 HALF_CORE = FaultKind("half_core", "from the next reset on, half of a graphics core is fused off", "which core")
-# cores whose programs the model does not run
+# cores whose programs only the interpreter runs
 CDNA3 = "gfx942"
 # in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
 FB_LOCATION = 0x8000
@@ -125,12 +125,12 @@ class VirtualRadeon:
         self._wire_bus()
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
-        wgp_count = self.chip.gc.core.compute_units // 2
+        wgp_count = self.chip.gc.core.compute_units // self.chip.gc.core.cus_per_wgp
         self._caches = caches
         on_disk = None if code_folder is None else CodeCache(code_folder)
         target = self.chip.gc.core.target
         if engine is None and target == CDNA3:
-            engine = NoCores(target)
+            engine = Interpreter(wgp_count=wgp_count, target=target)
         translator = partial(Translator, wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=target)
         self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()
@@ -250,6 +250,8 @@ class VirtualRadeon:
             for core in range(chip.cores)
         ]
         self.gc = self.cores[0]
+        for core in self.cores:
+            core.cp.teams = self.gc.cp.teams
         if chip.cores > 1:
             self._partition(1)
 

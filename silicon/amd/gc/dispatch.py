@@ -1,9 +1,10 @@
 """Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in
-slices.
+slices. On a card of several graphics cores that run one partition, each core takes a share of a grid's groups.
 
 One instruction of one wave takes 1 ns of virtual time. That lets the rest of the card run meanwhile; it is no estimate
 of performance. Source: gc_11_0_0 and gc_12_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor"
-(granules), Mesa radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+(granules), Mesa radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c, kfd_int_process_v9.c (SQ
+interrupt words), gc_9_4_3 headers.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
-from ringup.autogen.amd import gc, gc_compute, gc_sq
+from ringup.autogen.amd import gc, gc_compute, gc_cp, gc_sq
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink
 from ringup.silicon.amd.gc.grbm import PRESENT_LIMIT, Grbm, Slot
 from ringup.silicon.amd.memory.caches import CachedMemory
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.clock import Timer
-from ringup.silicon.shader.common.launch import occupancy
+from ringup.silicon.shader.common.launch import CDNA3_START, RDNA3_START, Start, occupancy
 from ringup.silicon.shader.common.state import (
     HW_ID1,
     STATUS,
@@ -46,13 +47,12 @@ START_US = 1.0  # from the packet to the first instruction
 USER_DATA = 16  # COMPUTE_USER_DATA_*
 LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
 LDS_LIMIT_BYTES = 64 * 1024
-SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, since GFX11
-VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
-VGPR_LIMIT = 256
 GROUP_LIMIT = 1024
 DESCRIBED = 1024  # dispatches that are cached
 UNALIGNED = 3  # SH_MEM_CONFIG.alignment_mode
-CLIENT_GFX, SRC_SQ = 0x0A, 239  # soc21_ih_clientid.h, irqsrcs_gfx_11_0_0.h
+# SOC21_IH_CLIENTID_GFX of soc21_ih_clientid.h, SOC15_IH_CLIENTID_SE0SH of soc15_ih_clientid.h, which has one client for
+# each of four shader engines; irqsrcs_gfx_11_0_0.h, irqsrcs_gfx_9_0.h
+CLIENT_GFX, SRC_SQ = 0x0A, 239
 ENCODING_INSTRUCTION, ENCODING_ERROR = 1, 2  # enum SQ_INTERRUPT_WORD_ENCODING
 # enum SQ_INTERRUPT_ERROR_TYPE by kind of violation
 ERROR_TYPES = {"illegal": 1, "memory": 2}
@@ -62,14 +62,66 @@ RTN_GET_DOORBELL, RTN_GET_TMA, RTN_GET_REALTIME, RTN_GET_TBA = 0x80, 0x82, 0x83,
 STATUS_PRIV = 1 << 5
 
 
+class Form(NamedTuple):
+    """How a generation describes a dispatch: granule of RSRC1.vgprs by wave size, the most VGPRs of a wave, bytes of
+    TMPRING_SIZE.wavesize, whether TMPRING_SIZE.waves counts those of one shader engine, how cores start waves, and
+    whether each shader engine is a client of interrupts, whose words are those of GFX9.
+    """
+
+    vgpr_granule: dict[int, int]
+    vgpr_limit: int
+    scratch_granule_bytes: int
+    scratch_by_engine: bool
+    start: Start
+    engines_interrupt: bool
+
+    @property
+    def preloads(self) -> bool:
+        """Whether kernels may have arguments in SGPRs."""
+        return self.start.is_wide
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether VGPRs above RSRC3.accum_offset are accumulation registers."""
+        return self.start.is_wide
+
+
+RDNA = Form({32: 8, 64: 4}, 256, 256, True, RDNA3_START, False)
+# Source: LLVM AMDGPUUsage, compute_pgm_rsrc1 and compute_pgm_rsrc3 for gfx942; Mesa radv (scratch before GFX11)
+CDNA = Form({64: 8}, 512, 1024, False, CDNA3_START, True)
+ACCUM_GRANULE = 4
+
+
+def form_of(version: tuple[int, int, int]) -> Form:
+    """Return the form of a version's dispatches."""
+    return CDNA if version[0] == 9 else RDNA
+
+
 class Words(NamedTuple):
     """The layouts of the registers of a dispatch on one graphics core."""
 
+    form: Form
     initiator: Any
     threads: Any
     rsrc1: Any
     rsrc2: Any
     scratch: Any
+    rsrc3: Any
+    memory: Any
+
+    def registers(self, rsrc1: int, rsrc3: int, wave_size: int) -> tuple[int, int]:
+        """Return the VGPRs and accumulation registers of a wave. UNKNOWN: an offset beyond the allocation; here the
+        wave then has no accumulation registers.
+        """
+        count = (self.rsrc1(rsrc1).vgprs + 1) * self.form.vgpr_granule[wave_size]
+        if not self.form.accumulates:
+            return count, 0
+        own = min((self.rsrc3(rsrc3).accum_offset + 1) * ACCUM_GRANULE, count)
+        return own, count - own
+
+    def wave_size(self, initiator: int) -> int:
+        """Return how many lanes waves have."""
+        return 32 if 32 in self.form.vgpr_granule and self.initiator(initiator).cs_w32_en else 64
 
 
 @cache
@@ -77,9 +129,10 @@ def words_of(version: tuple[int, int, int]) -> Words:
     """Return the layouts of a version."""
     layouts = (
         gc_compute.COMPUTE_DISPATCH_INITIATOR, gc_compute.COMPUTE_NUM_THREAD_X, gc_compute.COMPUTE_PGM_RSRC1,
-        gc_compute.COMPUTE_PGM_RSRC2, gc_compute.COMPUTE_TMPRING_SIZE,
+        gc_compute.COMPUTE_PGM_RSRC2, gc_compute.COMPUTE_TMPRING_SIZE, gc_compute.COMPUTE_PGM_RSRC3,
+        gc.SH_MEM_CONFIG,
     )  # fmt: skip
-    return Words(*(layout.at(version) for layout in layouts))
+    return Words(form_of(version), *(layout.at(version) for layout in layouts))
 
 
 class BadDispatch(Exception):
@@ -99,15 +152,19 @@ class Order:
     dimensions: tuple[int, int, int]
     initiator: int
     doorbell: int
+    # COMPUTE_CURRENT_LOGIC_XCC_ID; -1: never set
+    logic_xcc: int = -1
 
 
 # the registers that `describe` reads, except user SGPRs: those of the queue, and those of the VMID
 PER_QUEUE = (
-    "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC2", "COMPUTE_TMPRING_SIZE", "COMPUTE_PGM_LO", "COMPUTE_PGM_HI",
+    "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC2", "COMPUTE_PGM_RSRC3", "COMPUTE_TMPRING_SIZE", "COMPUTE_PGM_LO", "COMPUTE_PGM_HI",
     "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI",
     *(f"COMPUTE_{what}_{axis}" for what in ("NUM_THREAD", "START") for axis in "XYZ"),
     *(f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}" for engine in range(PRESENT_LIMIT)),
 )  # fmt: skip
+CHUNK, CHUNK_MASK, PARTITION = "COMPUTE_TG_CHUNK_SIZE", 0xFFFF, "CP_HYP_XCP_CTL"
+WHOLE = (0, 1, 1)  # a share that is the grid
 PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI")
 PLACES = {name: place for place, name in enumerate((*PER_QUEUE, *PER_VMID))}
 
@@ -144,6 +201,8 @@ class Reader:
             *(cells.reader(name, slot) if name in cells else _nothing for name in PER_QUEUE),
             *(cells.reader(name, vmid) for name in PER_VMID),
         ]
+        self._chunk = cells.reader(CHUNK, slot) if CHUNK in cells else _nothing
+        self._partition = cells.reader(PARTITION) if PARTITION in cells else None
         self._user_data = [cells.reader(f"COMPUTE_USER_DATA_{number}", slot) for number in range(USER_DATA)]
 
     def describe(self, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
@@ -152,7 +211,21 @@ class Reader:
         shape = shader_engines, simd_vgprs, self._version
         found = _described(words, order.dimensions, order.initiator, order.vmid, *shape)
         user_data = tuple([read() for read in self._user_data[: len(found.user_sgprs)]])
-        return found._replace(user_sgprs=user_data)
+        return self._placed(found._replace(user_sgprs=user_data), order)
+
+    def _placed(self, dispatch: Dispatch, order: Order) -> Dispatch:
+        """Return the dispatch with what this core of a partition runs of it.
+
+        With COMPUTE_TG_CHUNK_SIZE 0 a core runs all groups. Source: kfd_mqd_manager_v9.c, init_mqd_v9_4_3: 1 for queues
+        that all cores run, and 0 for those of one core. GUESS: chunks of as many groups, in the order of the grid, go
+        to the cores by their COMPUTE_CURRENT_LOGIC_XCC_ID; one that was never set is the core's own number.
+        """
+        if self._partition is None:
+            return dispatch
+        partition = gc_cp.CP_HYP_XCP_CTL(self._partition())
+        own, chunk = partition.virtual_xcc_id, self._chunk() & CHUNK_MASK
+        share = (order.logic_xcc if order.logic_xcc >= 0 else own, partition.num_xcc_in_xcp, chunk)
+        return dispatch._replace(xcc_id=own, share=share if chunk and share[1] else WHOLE)
 
 
 @lru_cache(DESCRIBED)
@@ -198,15 +271,19 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
     rsrc1 = layouts.rsrc1(registers["COMPUTE_PGM_RSRC1"])
     rsrc2 = layouts.rsrc2(registers["COMPUTE_PGM_RSRC2"])
     ring = layouts.scratch(registers["COMPUTE_TMPRING_SIZE"])
+    form = layouts.form
     bases = gc.SH_MEM_BASES(registers.per_vmid("SH_MEM_BASES"))
-    config = gc.SH_MEM_CONFIG(registers.per_vmid("SH_MEM_CONFIG"))
+    config = layouts.memory(registers.per_vmid("SH_MEM_CONFIG"))
     size, partial, start, count = _axes(registers, order, layouts)
-    wave_size = 32 if layouts.initiator(order.initiator).cs_w32_en else 64
-    vgprs = (rsrc1.vgprs + 1) * VGPR_GRANULE[wave_size]
+    wave_size = layouts.wave_size(order.initiator)
+    vgprs, accumulators = layouts.registers(rsrc1, registers["COMPUTE_PGM_RSRC3"], wave_size)
     lds = rsrc2.lds_size * LDS_GRANULE_BYTES
     checks = (
         (size[0] * size[1] * size[2] > GROUP_LIMIT, f"groups of {size} are more than {GROUP_LIMIT} work-items"),
-        (vgprs > VGPR_LIMIT, f"RSRC1 asks for {vgprs} VGPRs a wave, there are {VGPR_LIMIT}"),
+        (
+            vgprs + accumulators > form.vgpr_limit,
+            f"RSRC1 asks for {vgprs + accumulators} VGPRs a wave, there are {form.vgpr_limit}",
+        ),
         (lds > LDS_LIMIT_BYTES, f"RSRC2 asks for {lds} bytes of LDS a group, there are {LDS_LIMIT_BYTES}"),
         (rsrc2.user_sgpr > USER_DATA, f"RSRC2 asks for {rsrc2.user_sgpr} user SGPRs, there are {USER_DATA}"),
         (rsrc2.scratch_en and not ring.wavesize, "RSRC2 enables scratch and COMPUTE_TMPRING_SIZE has none"),
@@ -242,8 +319,8 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
         tidig_comp_cnt=rsrc2.tidig_comp_cnt,
         lds_size_bytes=lds,
         scratch_base=registers.pair("COMPUTE_DISPATCH_SCRATCH_BASE") << 8 & (1 << 48) - 1 if rsrc2.scratch_en else 0,
-        scratch_wave_bytes=ring.wavesize * SCRATCH_GRANULE_BYTES if rsrc2.scratch_en else 0,
-        scratch_waves=ring.waves * shader_engines if rsrc2.scratch_en else 0,
+        scratch_wave_bytes=ring.wavesize * form.scratch_granule_bytes if rsrc2.scratch_en else 0,
+        scratch_waves=ring.waves * (shader_engines if form.scratch_by_engine else 1) if rsrc2.scratch_en else 0,
         float_mode=rsrc1.float_mode,
         dx10_clamp=has_modes and bool(rsrc1.dx10_clamp),
         ieee_mode=has_modes and bool(rsrc1.ieee_mode),
@@ -256,8 +333,9 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
         private_aperture=bases.private_base,
         simd_vgprs=simd_vgprs,
         mtype_unaligned=config.alignment_mode == UNALIGNED,
+        acc_count=accumulators,
     )
-    if all(count) and not occupancy(dispatch):
+    if all(count) and not occupancy(dispatch, form.start):
         raise NoRoom("not even one group fits on a WGP")
     return dispatch
 
@@ -375,9 +453,22 @@ class Grid:
         for violation in violations:
             self._dispatcher.board.log.note("sq", "violation", "queue {}: {}", self.order.slot, violation)
         if kind := ERROR_TYPES.get(violations[0].kind):
-            self._dispatcher.interrupts.interrupt(
-                CLIENT_GFX, SRC_SQ, vmid=self.order.vmid, data=(kind << 21, ENCODING_ERROR << 6)
-            )
+            data = (kind << 21, ENCODING_ERROR << 6)
+            if self._dispatcher.form.engines_interrupt:
+                data = gfx9_words(kind << 20, ENCODING_ERROR)
+            self._dispatcher.interrupts.interrupt(CLIENT_GFX, SRC_SQ, vmid=self.order.vmid, data=data)
+
+
+def gfx9_words(
+    data: int, encoding: int, place: int = 0, engine: int = 0, *, privileged: bool = False
+) -> tuple[int, int]:
+    """Return the words of an interrupt of GFX9, as kfd_int_process_v9.c decodes them: 24 bits of data in 11:0, 31:28
+    and the second word; privilege 13, wave 17:14, SIMD 19:18, CU 23:20, engine 25:24, encoding 27:26. `place`: the
+    wave's HW_ID1, in RDNA3's form.
+    """
+    first = data & 0xFFF | (data >> 12 & 0xF) << 28 | privileged << 13 | engine << 24 | encoding << 26
+    first |= (place & 15) << 14 | (place >> 8 & 3) << 18 | (place >> 10 & 15) << 20
+    return first, data >> 16
 
 
 class Messages:
@@ -410,9 +501,15 @@ class Messages:
         """
         place = int(wave.words[HW_ID1])
         privileged = bool(int(wave.words[STATUS]) & STATUS_PRIV)
+        vmid, engine = self._grid.order.vmid, 0
+        if self._dispatcher.form.engines_interrupt:
+            engine = (place >> 18 & 7) % self._dispatcher.shader_engines
+            words = gfx9_words(m0 & 0xFF_FFFF, ENCODING_INSTRUCTION, place, engine, privileged=privileged)
+            self._dispatcher.interrupts.interrupt(CLIENT_GFX + engine, SRC_SQ, vmid=vmid, data=words)
+            return
         first = m0 & 0xFF_FFFF | (place >> 16 & 1) << 25 | privileged << 26 | (place & 31) << 27
         second = place >> 8 & 3 | (place >> 10 & 15) << 2 | ENCODING_INSTRUCTION << 6
-        self._dispatcher.interrupts.interrupt(CLIENT_GFX, SRC_SQ, vmid=self._grid.order.vmid, data=(first, second))
+        self._dispatcher.interrupts.interrupt(CLIENT_GFX, SRC_SQ, vmid=vmid, data=(first, second))
 
 
 class Dispatcher:
@@ -425,6 +522,7 @@ class Dispatcher:
         self.cells, self.ticks = grbm.cells, grbm.ticks
         self.shader_engines, self.simd_vgprs = grbm.row.shader_engines, grbm.row.simd_vgprs
         self.target, self._version = grbm.row.target, grbm.row.version
+        self.form = form_of(self._version)
         self.busy_ns = 0
         self._readers: dict[tuple[Slot, int], Reader] = {}
 

@@ -87,6 +87,10 @@ def mqd_registers(names: Names, generation: Generation, chip: str) -> tuple[tupl
     return tuple(found)
 
 
+# of compute_current_logic_xcc_id in struct v9_mqd: v9_structs.h
+LOGIC_XCC_DWORD = 39
+
+
 class Facts(NamedTuple):
     """Decoded registers of a slot that change with its queue, not with its work. Addresses are gpu_va."""
 
@@ -109,6 +113,9 @@ class Hqd:
     def __init__(self, cells: Cells, slot: Slot, names: Names, generation: Generation = RDNA3) -> None:
         self.cells, self.slot, self.names = cells, slot, names
         self.generation, self.mqd = generation, _mqd(names, generation)
+        # COMPUTE_CURRENT_LOGIC_XCC_ID, which no header names; -1: never set
+        self.logic_xcc = -1
+        self._logic_at = LOGIC_XCC_DWORD if "compute_current_logic_xcc_id" in self.mqd.LAYOUT else 0
         self.facts = cells.derived(self._facts)
         self._rptr, self._wptr = cells.place(names.rptr, slot), [cells.place(name, slot) for name in names.wptr]
         self._read_rptr = cells.reader(names.rptr, slot)
@@ -278,6 +285,8 @@ class Hqd:
         words = memoryview(hub.read(0, gpu_va, self.mqd.SIZE, client)).cast("I")
         for dword, name in mqd_registers(self.names, self.generation, self.cells.chip):
             self.set(name, words[dword])
+        if self._logic_at:
+            self.logic_xcc = words[self._logic_at]
         self.set(self.names.mqd_base[0], gpu_va & LOW)
         self.set(self.names.mqd_base[1], gpu_va >> 32)
 
@@ -288,4 +297,6 @@ class Hqd:
         words = memoryview(image).cast("I")
         for dword, name in mqd_registers(self.names, self.generation, self.cells.chip):
             words[dword] = self.get(name)
+        if self._logic_at and self.logic_xcc >= 0:
+            words[self._logic_at] = self.logic_xcc
         hub.write(0, gpu_va, bytes(image), client)

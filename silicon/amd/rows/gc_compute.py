@@ -56,9 +56,12 @@ ROWS = (
     behaviour("COMPUTE_STATIC_THREAD_MGMT_SE#", "gc/dispatch.py: CUs that may run; none is an error", reset=ALL),
     behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "gc/cp/aql_dispatch.py"),
     inert(
-        "COMPUTE_PGM_RSRC3", "prefetch of instructions: affects speed only; traps at start or end of a wave are refused",
-        "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
+        "COMPUTE_PGM_RSRC3",
+        "gc/dispatch.py: where accumulation registers begin (GFX9); else prefetch of instructions, which affects speed only; traps"
+        " at start or end of a wave are refused",
+        "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX90A, GFX942 and for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
     ),
+    behaviour("COMPUTE_TG_CHUNK_SIZE", "gc/dispatch.py: each of several graphics cores runs a share of a grid"),
     inert(
         "COMPUTE_RESOURCE_LIMITS", "how many waves run at once, and on which SIMDs: affects speed only", "Mesa radv_shader.c",
     ),

@@ -141,7 +141,14 @@ CDNA3_START = Start(
 
 
 def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
-    """Yield the groups of the grid in the dispatcher's order: x first."""
+    """Yield the groups of the grid in the dispatcher's order, x first: those of the dispatch's share."""
+    own, dies, chunk = dispatch.share
+    for number, ident in enumerate(_all_idents(dispatch)):
+        if number // chunk % dies == own:
+            yield ident
+
+
+def _all_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
     (x0, y0, z0), (nx, ny, nz) = dispatch.group_start, dispatch.group_count
     for z in range(z0, z0 + nz):
         for y in range(y0, y0 + ny):

@@ -73,6 +73,8 @@ class Dispatch(NamedTuple):
     mtype_unaligned: bool = True  # SH_MEM_CONFIG.alignment_mode == unaligned: misaligned vector memory is allowed
     acc_count: int = 0  # accumulation registers of a wave on CDNA: those above RSRC3.accum_offset
     xcc_id: int = 0  # of the die that runs the grid, which s_getreg_b32 reads
+    # Which groups of the grid run here: (own number, number of dies, groups in a chunk). Chunks go to the dies in turn.
+    share: tuple[int, int, int] = (0, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from gfx_v9_4_3.c, gmc_v9_0.c, sdma_v4_4_2.c, nbio_v7_9.c, amdgpu_irq.h, smu_v13
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import pytest
 
 from ringup.autogen.amd.mqd import v9_mqd
 from ringup.autogen.amd.smu_v13_0_6 import MetricsTableX_t
-from ringup.errors import Unmodelled
 from ringup.silicon import card
 from ringup.silicon.amd.board import discovery
 from ringup.silicon.amd.board.chips import find
@@ -78,7 +78,7 @@ class Machine:
         self.card.settle()
         self.card.clock.sleep_us(500)
 
-    def queue(self, core, me, pipe, doorbell, ring=RING):
+    def queue(self, core, me, pipe, doorbell, ring=RING, **registers):
         """Activate a queue by registers: gfx_v9_4_3_xcc_kiq_init_register. 256 dwords."""
         self.set("gc", core, "GRBM_GFX_CNTL", pipe | me << 2)
         self.set("gc", core, "CP_MEC_DOORBELL_RANGE_UPPER", 0xFFC)
@@ -93,6 +93,8 @@ class Machine:
             "CP_HQD_PQ_RPTR": 0,
             "CP_HQD_PQ_WPTR_LO": 0,
             "CP_HQD_VMID": 0,
+            "CP_HQD_AQL_CONTROL": 0,
+            **registers,
             "CP_HQD_ACTIVE": 1,
         }.items():
             self.set("gc", core, name, value)
@@ -230,15 +232,6 @@ def test_a_doorbell_reaches_the_queue_of_every_core(machine):
     assert machine.word(DATA + 4) == 9
 
 
-def test_a_dispatch_is_not_modelled(machine):
-    words = packet(0x15, 1, 1, 1, 1)
-    machine.put(RING, *words)
-    machine.queue(3, 1, 0, 0x50)
-    with pytest.raises(Unmodelled, match="gfx942"):
-        machine.ring(0x50, len(words))
-    machine.card.cores[3].cp.queues[Slot(1, 0, 0)].disconnect(save=False)
-
-
 def test_gfx9_acquires_memory_without_gcr():
     # PACKET3_ACQUIRE_MEM of soc15d.h has six dwords after the header, nvd.h's has seven.
     assert RULES_9[0x58].counts == (5, 5)
@@ -248,7 +241,7 @@ USER, USER_RING, USER_POINTER, TABLE, LIST = 0x50_0000, 0x51_0000, 0x52_0000, 0x
 STRIDE, PASID, PROCESS, TARGET = 0x1000, 0x8001, 8, 6
 
 
-def user_queue(machine, doorbell):
+def user_queue(machine, doorbell, members=lambda core: {}):
     """Store descriptors for every core, a page table, and the packets of a process's queue; return what a list holds:
     kfd_packet_manager_v9.c, pm_map_process_aldebaran and pm_map_queues_v9.
     """
@@ -258,6 +251,7 @@ def user_queue(machine, doorbell):
     ring, pointer = USER_RING - USER, USER_POINTER - USER
     for core in range(CORES):
         at = USER + 0x18_0000 + STRIDE * core
+        machine.card.vram.write(at, bytes(STRIDE))
         for name, value in {
             "cp_mqd_base_addr_lo": (VRAM_AT + at) & 0xFFFF_FFFF,
             "cp_mqd_base_addr_hi": VRAM_AT >> 32,
@@ -267,6 +261,7 @@ def user_queue(machine, doorbell):
             "cp_hqd_pq_wptr_poll_addr_lo": pointer,
             "cp_mqd_stride_size": STRIDE,
             "pm4_target_xcc_in_xcp": TARGET,
+            **members(core),
         }.items():
             machine.put(at + v9_mqd.offset_of(name), value)
     scratch = machine.address("gc", 0, "SCRATCH_REG1") // 4
@@ -280,9 +275,8 @@ def user_queue(machine, doorbell):
     return (*process, *queue)
 
 
-def test_the_firmware_runs_the_queue_of_a_process(machine):
-    doorbell, order_bell = 0x1002, 0x60
-    listed = user_queue(machine, doorbell)
+def run_list(machine, listed, order_bell):
+    """Give a list to the firmware of all cores; return how many dwords of the ring that took."""
     machine.put(LIST, *listed)
     place = VRAM_AT + LIST
     # SET_RESOURCES for an HIQ: VMIDs 8 to 15, the queues of the first engine. RUN_LIST: valid.
@@ -292,7 +286,6 @@ def test_the_firmware_runs_the_queue_of_a_process(machine):
     )
     machine.put(RING, *words)
     for core in range(CORES):
-        machine.set("gc", core, "SCRATCH_REG1", 0)
         # ENABLE_CONTEXT, depth 0; pages 0 to 511.
         machine.set("gc", core, f"VM_CONTEXT{PROCESS}_CNTL", 1)
         machine.set("gc", core, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_END_ADDR_LO32", 511)
@@ -301,21 +294,17 @@ def test_the_firmware_runs_the_queue_of_a_process(machine):
         machine.card.cores[core].cp.orders.add(Slot(2, 0, 0))
     machine.ring(order_bell, len(words))
     machine.card.clock.sleep_us(2_000)
-    # PM4 packets run on the core that the descriptor names.
-    seen = [machine.get("gc", core, "SCRATCH_REG1") for core in range(CORES)]
-    assert seen == [0x600D if core == TARGET else 0 for core in range(CORES)]
-    # The process's number in the tables of the cores and dies.
-    table = f"IH_VMID_{PROCESS}_LUT"
-    cells = machine.card.ih.cells
-    assert {cells.of(node, table) for node in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)} == {PASID}
-    assert machine.get("mmhub", 2, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_BASE_ADDR_LO32") == TABLE | 1
-    # UNMAP_QUEUES, all but static ones; QUERY_STATUS with a fence. The kernel's and the firmware's queues stay.
+    return len(words)
+
+
+def unmap(machine, used, order_bell):
+    """Unmap all but static queues, ask for the fence, and check that only the kernel's queues are left; drop those."""
     fence = VRAM_AT + DATA + 0x100
     words = (
         *packet(0xA3, 3 << 4, 0, 0, 0, 0),
         *packet(0xA4, 2 << 30, 0, fence & 0xFFFF_FFFF, fence >> 32, 0x55, 0),
     )
-    used = 8 + 4
+    machine.put(DATA + 0x100, 0)
     machine.put(RING + 4 * used, *words)
     machine.ring(order_bell, used + len(words))
     machine.card.clock.sleep_us(2_000)
@@ -324,6 +313,245 @@ def test_the_firmware_runs_the_queue_of_a_process(machine):
         assert [slot for slot, queue in core.cp.queues.items() if queue.connected] == [Slot(2, 0, 0)]
         core.cp.orders.clear()
         core.cp.queues[Slot(2, 0, 0)].disconnect(save=False)
+
+
+def test_the_firmware_runs_the_queue_of_a_process(machine):
+    order_bell = 0x60
+    for core in range(CORES):
+        machine.set("gc", core, "SCRATCH_REG1", 0)
+    used = run_list(machine, user_queue(machine, 0x1002), order_bell)
+    # PM4 packets run on the core that the descriptor names.
+    seen = [machine.get("gc", core, "SCRATCH_REG1") for core in range(CORES)]
+    assert seen == [0x600D if core == TARGET else 0 for core in range(CORES)]
+    # The process's number in the tables of the cores and dies.
+    table = f"IH_VMID_{PROCESS}_LUT"
+    cells = machine.card.ih.cells
+    assert {cells.of(node, table) for node in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)} == {PASID}
+    assert machine.get("mmhub", 2, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_BASE_ADDR_LO32") == TABLE | 1
+    unmap(machine, used, order_bell)
+
+
+# --- grids on all cores ---------------------------------------------------------------------------------------------
+CODE, COUNTS, ARGUMENTS, DESCRIPTOR = 0x70_0000, 0x71_0000, 0x72_0000, 0x72_0100
+AQL_RING, SHARED, SIGNAL, SCRATCH = 0x73_0000, 0x74_0000, 0x75_0000, 0x76_0000
+GROUPS, LANES = 20, 64
+# Assembled for gfx942. Each lane adds 1 to the group's first dword; its second gets HW_REG_XCC_ID. s[0:1]: COUNTS.
+COUNT = (
+    0xB883F814, 0x8E048302, 0x7E020204, 0x7E040281, 0x7E060203, 0xDD088000, 0x00000201, 0xDC708004, 0x00000301, 0xBF810000,
+)  # fmt: skip
+# The same by the group's number that a lane has kept in scratch memory, at 4. s[0:1]: an address that holds COUNTS.
+COUNT_BY_SCRATCH = (
+    0xB883F814, 0xC0060000, 0x00000000, 0x8E048302, 0x7E020204, 0x7E040281, 0x7E060203, 0x7E080202, 0xDC704004, 0x007F0400,
+    0xBF8C0F70, 0xDC504004, 0x057F0000, 0xBF8C0070, 0x240A0A83, 0xDD088000, 0x00000205, 0xDC708004, 0x00000301, 0xBF810000,
+)  # fmt: skip
+# RSRC1: eight VGPRs; RSRC2: two user SGPRs, then the group's x.
+RSRC1, RSRC2 = 0xC0 << 12, 2 << 1 | 1 << 7
+# Offsets of SET_SH_REG: gc_9_4_3_offset.h. LOGIC_XCC has no name there; v9_structs.h puts it two dwords before
+# COMPUTE_TG_CHUNK_SIZE.
+NUM_THREAD, PGM, RESOURCES, LOGIC_XCC, CHUNK_SIZE, RSRC3, USER_DATA = 0x207, 0x20C, 0x212, 0x225, 0x227, 0x22D, 0x240
+# COMPUTE_STATIC_THREAD_MGMT_SE0, SE1 and behind another register SE2, SE3.
+MASKS, ALL = 0x216, 0xFFFF_FFFF
+
+
+def split(address):
+    return address & 0xFFFF_FFFF, address >> 32
+
+
+def grid(chunk, before=()):
+    """The packets of a grid of COUNT's groups, behind those that `before` has."""
+    return (
+        *packet(0x76, NUM_THREAD, LANES, 1, 1),
+        *packet(0x76, PGM, *split(VRAM_AT + CODE >> 8)),
+        *packet(0x76, RESOURCES, RSRC1, RSRC2),
+        *packet(0x76, RSRC3, 1),
+        *packet(0x76, MASKS, ALL, ALL),
+        *packet(0x76, MASKS + 3, ALL, ALL),
+        *packet(0x76, USER_DATA, *split(VRAM_AT + COUNTS)),
+        *packet(0x76, CHUNK_SIZE, chunk),
+        *before,
+        *packet(0x15, GROUPS, 1, 1, 1 | 1 << 2),
+    )
+
+
+def logic(core):
+    return (core + 3) % CORES
+
+
+def numbered():
+    """SET_SH_REG of each core's number behind a PRED_EXEC for it."""
+    return [
+        word
+        for core in range(CORES)
+        for word in (*packet(0x23, 3 | 1 << 24 + core), *packet(0x76, LOGIC_XCC, logic(core)))
+    ]
+
+
+def counts(machine, at=COUNTS):
+    words = struct.unpack(f"<{2 * GROUPS}I", machine.card.vram.read(at, 8 * GROUPS))
+    return list(words[::2]), list(words[1::2])
+
+
+def drop(machine, slot):
+    for core in machine.card.cores:
+        core.cp.queues[slot].disconnect(save=False)
+
+
+@pytest.mark.parametrize(("chunk", "times"), [(1, 1), (2, 1), (0, CORES)])
+def test_the_cores_share_the_groups_of_a_grid_in_chunks(machine, chunk, times):
+    """COMPUTE_TG_CHUNK_SIZE 0 is for a queue of one core: here each of eight runs all groups."""
+    machine.put(CODE, *COUNT)
+    machine.put(COUNTS, *[0] * 2 * GROUPS)
+    words = grid(chunk, numbered())
+    machine.put(RING, *words)
+    for core in range(CORES):
+        machine.queue(core, 1, 0, 0x50)
+    machine.ring(0x50, len(words))
+    machine.card.clock.sleep_us(1_000)
+    drop(machine, Slot(1, 0, 0))
+    seen, where = counts(machine)
+    assert seen == [LANES * times] * GROUPS
+    if chunk:
+        assert where == [(group // chunk - 3) % CORES for group in range(GROUPS)]
+
+
+def aql_dispatch(signal):
+    """A kernel dispatch with the barrier bit: hsa_kernel_dispatch_packet_t."""
+    return struct.pack(
+        "<HHHHHHIIIIIQQQQ", 2 | 1 << 8, 1, LANES, 1, 1, 0, GROUPS * LANES, 1, 1, 16, 0, VRAM_AT + DESCRIPTOR,
+        VRAM_AT + ARGUMENTS, 0, signal,
+    )  # fmt: skip
+
+
+def aql_work(machine):
+    """Store two kernels, and between them a barrier that waits for the first one; return the places of the signals."""
+    write = machine.card.vram.write
+    machine.put(CODE, *COUNT_BY_SCRATCH)
+    machine.put(COUNTS, *[0] * 2 * GROUPS)
+    machine.put(ARGUMENTS, *split(VRAM_AT + COUNTS))
+    # llvm::amdhsa::kernel_descriptor_t: entry, RSRC3, RSRC1, RSRC2 with scratch, ENABLE_SGPR_KERNARG_SEGMENT_PTR.
+    write(DESCRIPTOR, bytes(64))
+    write(DESCRIPTOR + 16, struct.pack("<q", CODE - DESCRIPTOR))
+    write(DESCRIPTOR + 44, struct.pack("<IIIHH", 1, RSRC1, RSRC2 | 1, 1 << 3, 0))
+    # amd_queue_t: read_dispatch_id and its offset, two waves of 1 KiB for each core, and where.
+    write(SHARED, bytes(256))
+    write(SHARED + 136, struct.pack("<II", 128, 2 | 1 << 12))
+    write(SHARED + 160, struct.pack("<QQII", VRAM_AT + SCRATCH, CORES << 11, 16, 0))
+    write(SCRATCH, b"\xff" * (CORES << 11))
+    one, two, between = (VRAM_AT + SIGNAL + 64 * n for n in range(3))
+    for at in (one, two, between):
+        write(at - VRAM_AT, struct.pack("<qqQIIQQQQ", 1, 1, 0, 0, 0, 0, 0, 0, 0))
+    barrier = struct.pack("<HHIQQQQQQQ", 3, 0, 0, one, 0, 0, 0, 0, 0, between)
+    write(AQL_RING, aql_dispatch(one) + barrier + aql_dispatch(two) + struct.pack("<H", 1) + bytes(62))
+    return one, two, between
+
+
+def aql_queue(machine, cores):
+    """Activate the queue with that work on some cores, then ring for its three packets. NO_UPDATE_RPTR except on the
+    first. INIT_FETCHER, as hqd_load of amdkfd sets it.
+    """
+    for core in cores:
+        machine.set("gc", core, "GRBM_GFX_CNTL", 1 | 1 << 2)
+        machine.set("gc", core, "COMPUTE_TG_CHUNK_SIZE", 1)
+        control = 7 | 5 << 8 | 1 << 14 | 2 << 25 | (1 << 27 if core else 0)
+        machine.queue(
+            core, 1, 1, 0x54, AQL_RING, CP_HQD_PQ_CONTROL=control, CP_HQD_AQL_CONTROL=1,
+            CP_HQD_PQ_RPTR_REPORT_ADDR=(VRAM_AT + SHARED + 128) & 0xFFFF_FFFF, CP_HQD_EOP_RPTR=1 << 31,
+        )  # fmt: skip
+    machine.ring(0x54, 2)
+    machine.card.clock.sleep_us(2_000)
+
+
+def values(machine, signals):
+    return [struct.unpack("<q", machine.card.vram.read(at - VRAM_AT + 8, 8))[0] for at in signals]
+
+
+def test_a_kernel_of_an_aql_queue_runs_once_on_all_cores_and_the_first_reports_it(machine):
+    signals = aql_work(machine)
+    reports = []
+    for core in machine.card.cores:
+        core.cp.hub.write = partial(_written, core.cp.number, reports, core.cp.hub.write)
+    aql_queue(machine, range(CORES))
+    for core in machine.card.cores:
+        del core.cp.hub.write
+    drop(machine, Slot(1, 1, 0))
+    seen, where = counts(machine)
+    assert seen == [2 * LANES] * GROUPS
+    assert where == [group % CORES for group in range(GROUPS)]
+    assert values(machine, signals) == [0, 0, 0]
+    assert machine.word(SHARED + 128) == 3
+    # Each core has had its own part of the scratch memory: the first lane's second dword, by wave.
+    for core in range(CORES):
+        assert machine.word(SCRATCH + 2048 * core + 4 * LANES) % CORES == core
+    assert {number for number, _ in reports} == {0}
+    assert [gpu_va for _, gpu_va in reports].count(VRAM_AT + SHARED + 128) == 3
+
+
+def test_a_packet_has_ended_when_the_last_core_has_run_its_share(machine):
+    """Also where the queue has the place of an older one, as here if the test above has run."""
+    signals = aql_work(machine)
+    aql_queue(machine, range(CORES - 1))
+    assert (values(machine, signals), machine.word(SHARED + 128)) == ([1, 1, 1], 0)
+    aql_queue(machine, [CORES - 1])
+    assert (values(machine, signals), machine.word(SHARED + 128)) == ([0, 0, 0], 3)
+    drop(machine, Slot(1, 1, 0))
+    assert counts(machine)[0] == [2 * LANES] * GROUPS
+
+
+def test_the_firmware_maps_an_aql_queue_of_a_process_on_all_cores(machine):
+    """kfd_mqd_manager_v9.c, init_mqd_v9_4_3: chunk size, logical numbers, the master. The process's memory is from USER
+    on.
+    """
+    write, order_bell = machine.card.vram.write, 0x60
+    code, counted, descriptor, signal, shared = (0x19_0000 + 0x1000 * n for n in range(5))
+    machine.put(USER + code, *COUNT)
+    write(USER + counted, bytes(8 * GROUPS))
+    write(USER + descriptor, struct.pack("<16xq20xIIIHH4x", code - descriptor, 1, RSRC1, RSRC2, 1 << 3, 0))
+    write(USER + signal, struct.pack("<qq48x", 1, 1))
+    write(USER + shared, bytes(256))
+    machine.put(USER + shared + 136, 128)
+
+    def members(core):
+        return {
+            "cp_hqd_pq_control": 7 | 5 << 8 | 2 << 25 | (1 << 27 if core else 0),
+            "cp_hqd_aql_control": 1,
+            "cp_hqd_pq_rptr_report_addr_lo": shared + 128,
+            "compute_tg_chunk_size": 1,
+            "compute_current_logic_xcc_id": logic(core),
+            **{f"compute_static_thread_mgmt_se{engine}": ALL for engine in range(4)},
+        }
+
+    listed = user_queue(machine, 0x1002, members)
+    packets = struct.pack(
+        "<HHHHHHIIIIIQQQQ", 2 | 1 << 8, 1, LANES, 1, 1, 0, GROUPS * LANES, 1, 1, 0, 0, descriptor, counted, 0, signal
+    )  # fmt: skip
+    write(USER_RING, packets + struct.pack("<H", 1) + bytes(62))
+    machine.put(USER_POINTER, 1, 0)
+    used = run_list(machine, listed, order_bell)
+    seen, where = counts(machine, USER + counted)
+    assert (seen, where) == ([LANES] * GROUPS, [(group - 3) % CORES for group in range(GROUPS)])
+    assert (machine.word(USER + signal + 8), machine.word(USER + shared + 128)) == (0, 1)
+    unmap(machine, used, order_bell)
+
+
+def _written(number, reports, write, vmid, gpu_va, data, client):
+    reports.append((number, gpu_va))
+    return write(vmid, gpu_va, data, client)
+
+
+def test_an_illegal_instruction_interrupts_as_the_core_that_met_it(machine):
+    machine.put(CODE, 0xFFFF_FFFF)
+    heard = []
+    machine.card.ih.interrupt, real = lambda *ids, **values: heard.append((ids, values)), machine.card.ih.interrupt
+    words = grid(0)
+    machine.put(RING, *words)
+    machine.queue(5, 1, 0, 0x50)
+    machine.ring(0x50, len(words))
+    machine.card.ih.interrupt = real
+    drop(machine, Slot(1, 0, 0))
+    # SOC15_IH_CLIENTID_SE0SH, the sequencers' source; XCD5_NODEID; kfd_int_process_v9.c: an error (2 in 27:26), an
+    # illegal instruction (1 in bits 7:4 of the second word).
+    ((ids, values),) = heard
+    assert (ids, values["node_id"], values["data"]) == ((0x0A, 239), 10, (2 << 26, 1 << 4))
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------

@@ -15,11 +15,14 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.cache_control import AGENT, SYSTEM, WRITE_BACK
 from ringup.silicon.amd.gc.cp import aql_packets as aql
 from ringup.silicon.amd.gc.cp.aql_dispatch import Refused, prepare
 from ringup.silicon.amd.gc.cp.pm4_decode import MASK48, SRC_BAD_OPCODE, Packet, PacketError, Rule
 from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.team import Team
+from ringup.silicon.amd.gc.dispatch import CHUNK
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp.processor import Cp
@@ -58,6 +61,10 @@ class Aql(Parser):
         self._release = 0  # scope of the packet's release fence
         # inside the indirect buffer of a packet; true here if the queue was disconnected in one
         self._within = bool(self.buffers)
+        # the cores that run the queue with this one
+        self.team: Team | None = None
+        # whether this core writes what the queue's packets leave in memory
+        self.masters = True
 
     # --- what lies in memory ------------------------------------------------------------------------------------
     @property
@@ -88,8 +95,35 @@ class Aql(Parser):
             self.note("read_dispatch_id {:#x} and the read pointer of packet {:#x} disagree", self.retired, launched)
             self.retired, ahead = launched, 0
         self.index = self.retired + ahead
+        if self._join():
+            return
         if ahead and self.queue.settled:
             self._give_up()
+
+    def _join(self) -> bool:
+        """Join the other cores that run the queue; return False if this one runs it alone."""
+        cp, hqd = self.cp, self.hqd
+        if CHUNK not in cp.cells or not hqd.get(CHUNK) or cp.fellows < 2:
+            return False
+        self.masters = not hqd.field(hqd.names.control, hqd.names.no_rptr)
+        self.team = cp.teams.setdefault((hqd.doorbell_index, self.at), Team(cp.fellows))
+        self.team.join(self, self.index, self.retired)
+        return True
+
+    def _settled(self) -> bool:
+        """Whether all earlier packets have ended, on all cores that run the queue."""
+        return self.queue.settled if self.team is None else self.team.retired == self.index
+
+    def _judge(self, done: Callable[[], bool], awaited: Callable[[], str]) -> Steps:
+        """Wait for what memory holds. Only the master looks; the others wait for it, as memory may change again."""
+        team, index = self.team, self.index
+        if team is None:
+            yield from self.poll(done, awaited)
+        elif self.masters:
+            yield from self.poll(done, awaited)
+            team.passed = max(team.passed, index + 1)
+        else:
+            yield from self.poll(lambda: team.passed > index, lambda: f"the first core must pass packet {index:#x}")
 
     def _give_up(self) -> None:
         """Retire the packets that were in progress when the queue was reset or lost its waves.
@@ -146,7 +180,7 @@ class Aql(Parser):
             self.cp.board.log.note("cp", "packet", "queue {}: {}, index {:#x}", self.hqd.slot, self.packet, self.index)
             self.cp.header_seen(self.hqd.slot, words[0])
             if head.barrier:
-                yield from self.poll(lambda: self.queue.settled, self._unsettled)
+                yield from self.poll(self._settled, self._unsettled)
             self.resting = False
             for scope in (head.acquire, head.release):
                 if scope == aql.SCOPE_RESERVED:
@@ -169,12 +203,13 @@ class Aql(Parser):
         UNKNOWN: whether signal or interrupt comes first, and whether the firmware continues once the signal is 0 again,
         as it does for scratch. Here it does not; a queue that is mapped again reaches the same packet.
         """
-        yield from self.poll(lambda: self.queue.settled, self._unsettled)
+        yield from self.poll(self._settled, self._unsettled)
         text = f"{self.packet}: {refused}"
         self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, text)
         self.hqd.put("CP_HQD_ERROR", aql_error=1)
-        self.inactive(refused.reason)
-        self.cp.bad_packet(self.queue, PacketError(SRC_BAD_OPCODE, refused.code, text))
+        if self.masters:
+            self.inactive(refused.reason)
+            self.cp.bad_packet(self.queue, PacketError(SRC_BAD_OPCODE, refused.code, text))
         while True:
             self.resting = True
             yield None
@@ -189,7 +224,7 @@ class Aql(Parser):
         index, profiled = self.index, bool(self._properties().enable_profiling)
         self.index += 1
         self.hqd.rptr = self.hqd.rptr + aql.PACKET_DWORDS
-        if early:
+        if early and self.masters:
             self.signal(signal, start if profiled else None)
             signal = 0
         caches = self.cp.board.caches
@@ -263,7 +298,12 @@ class Aql(Parser):
         asked = False
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
             asked = True
-            yield from self.poll(lambda: self.queue.settled, self._unsettled)
+            if not self.masters:
+                yield from self.poll(
+                    lambda: lane_bytes * wave_size <= self.shared.scratch_wave64_lane_byte_size * 64, self._unanswered
+                )
+                continue
+            yield from self.poll(self._settled, self._unsettled)
             self.inactive(aql.INACTIVE_SCRATCH_WAVE32 if wave_size == 32 else aql.INACTIVE_SCRATCH_WAVE64)
             yield from self.poll(self._answered, self._unanswered)
         return asked
@@ -301,6 +341,8 @@ class Aql(Parser):
         lent = bool(packet.private_segment_size and self._properties().use_scratch_once)
         self.queue.dispatch(dimensions, initiator)
         self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)
+        if lent and self.team is not None:
+            raise Unmodelled("scratch memory that is lent to one packet, on several cores")
         if lent:
             yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
 
@@ -308,7 +350,7 @@ class Aql(Parser):
         """Wait until all dependency signals are 0."""
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
-        yield from self.poll(
+        yield from self._judge(
             lambda: all(self.value(handle) == 0 for handle in handles), lambda: self._signals("all", handles)
         )
         self.finish(packet.completion_signal, start, early=True)
@@ -319,7 +361,7 @@ class Aql(Parser):
         """
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
-        yield from self.poll(
+        yield from self._judge(
             lambda: any(self.value(handle) == 0 for handle in handles), lambda: self._signals("any", handles)
         )
         self.finish(packet.completion_signal, start, early=True)
@@ -338,7 +380,7 @@ class Aql(Parser):
         start, condition = self.cp.grbm.ticks(), CONDITIONS.get(packet.cond)
         if condition is None:
             raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, f"condition {packet.cond}")
-        yield from self.poll(
+        yield from self._judge(
             lambda: not packet.signal or condition(self.value(packet.signal) & packet.mask, packet.value),
             lambda: (
                 f"the signal at {packet.signal:#x} holds {self.value(packet.signal):#x}, "
@@ -385,10 +427,17 @@ def _complete(index: int, signal: int, start: int | None, lent: bool, queue: Que
     """Complete a packet at the end of the pipe: retire its slot, then signal."""
     processor = queue.parser
     assert isinstance(processor, Aql)  # only its packets have this
+
+    def report(master: Aql) -> None:
+        master.signal(signal, start)
+        if lent:
+            master.inactive(aql.INACTIVE_SCRATCH_USED)
+
+    if processor.team is not None:
+        processor.team.end(processor, index, report)
+        return
     processor.retire(index)
-    processor.signal(signal, start)
-    if lent:
-        processor.inactive(aql.INACTIVE_SCRATCH_USED)
+    report(processor)
 
 
 KINDS: dict[int, Callable[[Aql, aql.Header, bytearray], Steps]] = {

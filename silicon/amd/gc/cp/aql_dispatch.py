@@ -6,6 +6,7 @@ hsa.h, amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes it distinguishes); kfd
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from ringup.autogen.amd import gc_sq
@@ -15,11 +16,10 @@ from ringup.silicon.amd.gc.dispatch import (
     LDS_GRANULE_BYTES,
     LDS_LIMIT_BYTES,
     USER_DATA,
-    VGPR_GRANULE,
-    VGPR_LIMIT,
     BadDispatch,
     NoRoom,
     Order,
+    Words,
     words_of,
 )
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LOW = 0xFFFF_FFFF
 CODE_ALIGN = 256  # unit of COMPUTE_PGM_LO
 DESCRIPTOR_ALIGN = 64
+# kernarg_preload: how many dwords. Such kernels begin with code for firmware that does not preload
+PRELOAD_LENGTH, PRELOAD_SKIPPED_BYTES = 0x7F, 256
 OWNED = ("priority", "priv", "debug_mode")  # fields of RSRC1 that the packet processor sets; not all chips have each
 # Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
 EC_DIMENSIONS, EC_GROUP_MEMORY, EC_CODE, EC_GROUP_SIZE, EC_REGISTERS = 16, 17, 18, 21, 22
@@ -48,25 +50,25 @@ def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tup
     """
     _check_shape(processor, head, packet)
     layouts = words_of(processor.cp.row.version)
-    descriptor, entry = _kernel(processor, packet)
+    descriptor, entry = _kernel(processor, packet, layouts)
     properties = aql.KernelProperties(descriptor.kernel_code_properties)
-    wave_size = 32 if properties.wavefront_size32 else 64
+    narrow = {"cs_w32_en": int(properties.wavefront_size32)} if "cs_w32_en" in layouts.initiator.FIELDS else {}
     initiator = layouts.initiator(
-        compute_shader_en=1, partial_tg_en=1, force_start_at_000=1, use_thread_dimensions=1, cs_w32_en=int(wave_size == 32)
-    )  # fmt: skip
+        compute_shader_en=1, partial_tg_en=1, force_start_at_000=1, use_thread_dimensions=1, **narrow
+    )
+    wave_size = layouts.wave_size(int(initiator))
     x, y, z = packet.grid_size
     shared = processor.shared
     registers = _registers(processor, packet, descriptor, entry, shared)
-    users = _user_sgprs(processor, packet, properties, shared)
+    users = _user_sgprs(processor, packet, properties, shared) + _preloaded(processor, packet, descriptor)
     count = layouts.rsrc2(descriptor.compute_pgm_rsrc2).user_sgpr
     if len(users) > min(count, USER_DATA):
         processor.note("the kernel enables {} user SGPRs and has {}: the last ones are lost", len(users), count)
     registers |= {f"COMPUTE_USER_DATA_{number}": value for number, value in enumerate(users[:USER_DATA])}
-    vgprs = (layouts.rsrc1(descriptor.compute_pgm_rsrc1).vgprs + 1) * VGPR_GRANULE[wave_size]
-    if vgprs > VGPR_LIMIT:
-        raise Refused(
-            aql.INACTIVE_REGISTERS, EC_REGISTERS, f"the kernel asks for {vgprs} VGPRs, there are {VGPR_LIMIT}"
-        )
+    vgprs = sum(layouts.registers(descriptor.compute_pgm_rsrc1, descriptor.compute_pgm_rsrc3, wave_size))
+    if vgprs > layouts.form.vgpr_limit:
+        text = f"the kernel asks for {vgprs} VGPRs, there are {layouts.form.vgpr_limit}"
+        raise Refused(aql.INACTIVE_REGISTERS, EC_REGISTERS, text)
     before = {name: processor.hqd.get(name) for name in registers}
     _set(processor, registers)
     order = Order(processor.hqd.slot, processor.vmid, (x, y, z), int(initiator), 0)
@@ -104,7 +106,7 @@ def _check_shape(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -
         raise Refused(aql.INACTIVE_GROUP_MEMORY, EC_GROUP_MEMORY, text)
 
 
-def _kernel(processor: Aql, packet: aql.KernelDispatch) -> tuple[aql.KernelDescriptor, int]:
+def _kernel(processor: Aql, packet: aql.KernelDispatch, layouts: Words) -> tuple[aql.KernelDescriptor, int]:
     """Return the kernel's descriptor and the gpu_va of its first instruction."""
     at = packet.kernel_object
     if not at or at % DESCRIPTOR_ALIGN:
@@ -115,7 +117,20 @@ def _kernel(processor: Aql, packet: aql.KernelDispatch) -> tuple[aql.KernelDescr
         raise Refused(
             aql.INACTIVE_CODE, EC_CODE, f"the kernel at {at:#x} begins at {entry:#x}, not a multiple of {CODE_ALIGN}"
         )
+    if layouts.form.preloads and descriptor.kernarg_preload & PRELOAD_LENGTH:
+        entry += PRELOAD_SKIPPED_BYTES
     return descriptor, entry
+
+
+def _preloaded(processor: Aql, packet: aql.KernelDispatch, descriptor: aql.KernelDescriptor) -> list[int]:
+    """List the dwords of the kernel's arguments that SGPRs hold from the start. Source: LLVM AMDGPUUsage, "Preloaded
+    Kernel Arguments".
+    """
+    length = descriptor.kernarg_preload & PRELOAD_LENGTH
+    if not length or not words_of(processor.cp.row.version).form.preloads:
+        return []
+    first = packet.kernarg_address + 4 * (descriptor.kernarg_preload >> 7)
+    return list(struct.unpack(f"<{length}I", processor.read(first, 4 * length)))
 
 
 def _registers(
@@ -133,7 +148,7 @@ def _registers(
     size = packet.workgroup_size
     traps = gc_sq.SQ_SHADER_TBA_HI(processor.cp.cells.of(processor.vmid, "SQ_SHADER_TBA_HI")).trap_en
     trap_bit = bool(traps or aql.QueueProperties(shared.queue_properties).enable_trap_handler)
-    scratch = shared.scratch_backing_memory_location >> 8
+    scratch = _scratch_base(processor, layouts, shared) >> 8
     at = processor.place(processor.index)
     return {
         "COMPUTE_NUM_THREAD_X": size[0],
@@ -158,6 +173,15 @@ def _registers(
         "COMPUTE_DISPATCH_PKT_ADDR_HI": at >> 32,
         "COMPUTE_DISPATCH_ID": processor.index & LOW,
     }
+
+
+def _scratch_base(processor: Aql, layouts: Words, shared: aql.Queue) -> int:
+    """Return where the scratch memory of the queue begins on this core. GUESS: cores that share a grid have as many
+    waves of COMPUTE_TMPRING_SIZE each, one core's after another's.
+    """
+    ring = layouts.scratch(shared.compute_tmpring_size)
+    part = ring.waves * ring.wavesize * layouts.form.scratch_granule_bytes
+    return int(shared.scratch_backing_memory_location + (processor.cp.number * part if processor.team else 0))
 
 
 def _user_sgprs(

@@ -16,8 +16,6 @@ from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 # SET_BASE: index of the base for indirect arguments
 DISPATCH_BASE = 1
 COND_INDIRECT_COUNT = 12
-# the device_select bit in PRED_EXEC of a card that is alone
-FIRST_DEVICE = 1
 # Packets that the engine knows and the model lacks. Source: PAL, gfx9_plus_merged_pm4_it_opcodes.h
 LACKING = {
     pm4.ATOMIC_GDS: "mg", pm4.DMA_DATA_FILL_MULTI: "mg", pm4.INDIRECT_BUFFER_PASID: "m", pm4.SET_QUEUE_REG: "mg",
@@ -69,9 +67,9 @@ def cond_exec(parser: Parser, packet: Packet) -> None:
 
 
 def pred_exec(parser: Parser, packet: Packet) -> None:
-    """Skip the next dwords if they are for other devices."""
+    """Skip the next dwords if they are for other devices: for other cores of the partition, where there are several."""
     control = pm4.PRED_EXEC_CONTROL(packet.body[0])
-    if not control.device_select & FIRST_DEVICE:
+    if not control.device_select >> parser.cp.number & 1:
         parser.skipped = control.exec_count
 
 

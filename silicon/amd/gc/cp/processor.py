@@ -26,7 +26,8 @@ from ringup.silicon.amd.gc.cp.pm4_decode import (
 )
 from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 from ringup.silicon.amd.gc.cp.queue import EopFetcher, Queue, Saved, Stop
-from ringup.silicon.amd.gc.dispatch import Dispatcher
+from ringup.silicon.amd.gc.cp.team import Team
+from ringup.silicon.amd.gc.dispatch import CHUNK, Dispatcher
 from ringup.silicon.amd.gc.generation import MecControl
 from ringup.silicon.amd.gc.grbm import Grbm, Slot
 from ringup.silicon.amd.gc.hqd import COMPUTE, GRAPHICS, Hqd, Names
@@ -103,6 +104,8 @@ class Cp:
         self.orders: set[Slot] = set()
         self.run_list = run_list.RunList()
         self.unmap_timeout_us = 1_000_000.0
+        # the queues that this core runs with others, by doorbell and gpu_va of amd_queue_t; the cores share it
+        self.teams: dict[tuple[int, int], Team] = {}
         self.queues = {
             slot: Queue(self, Hqd(self.cells, slot, names, self.row.generation)) for slot, names in self._slots()
         }
@@ -124,6 +127,7 @@ class Cp:
         grbm.busy = self._busy
         grbm.on_soft_reset = self._soft_reset
         self._hook()
+        self._map_logic_xcc()
         gfx_ring.hook(self)
 
     def _slots(self) -> Iterator[tuple[Slot, Names]]:
@@ -143,7 +147,9 @@ class Cp:
         for queue in self.queues.values():
             queue.disconnect(save=False)
             queue.fetcher = EopFetcher.FRESH
+            queue.hqd.logic_xcc = -1
         self.orders.clear()
+        self.teams.clear()
         self.run_list.reset()
         while self.saved:
             self.saved.popitem()[1].drop()
@@ -243,6 +249,34 @@ class Cp:
         if self.cells.field("CPC_INT_STATUS", "generic2_int_status", value):
             self.interrupts.interrupt(CLIENT_CP, SRC_GENERIC2, ring_id=self.grbm.slot().ring_id)
             self.cells["CPC_INT_STATUS"] = 0
+
+    # --- the partition that the core belongs to -------------------------------------------------------------------
+    @property
+    def number(self) -> int:
+        """The core's number in its partition; 0 for a core that is alone."""
+        return self.cells.get("CP_HYP_XCP_CTL", "VIRTUAL_XCC_ID") if "CP_HYP_XCP_CTL" in self.cells else 0
+
+    @property
+    def fellows(self) -> int:
+        """How many cores the partition has."""
+        return self.cells.get("CP_HYP_XCP_CTL", "NUM_XCC_IN_XCP") if "CP_HYP_XCP_CTL" in self.cells else 1
+
+    def _map_logic_xcc(self) -> None:
+        """Map COMPUTE_CURRENT_LOGIC_XCC_ID, which the header lacks: v9_structs.h has it two dwords before
+        compute_tg_chunk_size.
+        """
+        if CHUNK in self.cells:
+            self.board.space.door(self.cells.address(CHUNK) - 8, 4, self._logic_xcc, self._set_logic_xcc)
+
+    def _logic_xcc(self, address: int) -> int:
+        queue = self.queues.get(self.grbm.slot())
+        return 0 if queue is None else max(0, queue.hqd.logic_xcc)
+
+    def _set_logic_xcc(self, address: int, value: int) -> None:
+        def store(queue: Queue) -> None:
+            queue.hqd.logic_xcc = value
+
+        self._with_queue(store)
 
     # --- engines ------------------------------------------------------------------------------------------------
     def may_run(self, slot: Slot) -> bool:

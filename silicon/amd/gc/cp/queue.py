@@ -177,7 +177,9 @@ class Queue:
     def dispatch(self, dimensions: tuple[int, int, int], initiator: int) -> None:
         """Start a grid with the slot's COMPUTE_* registers; the parser continues meanwhile."""
         assert self.parser is not None  # only its packets come here
-        order = Order(self.hqd.slot, self.parser.vmid, dimensions, initiator, max(0, self.hqd.doorbell_index))
+        hqd = self.hqd
+        doorbell = max(0, hqd.doorbell_index)
+        order = Order(hqd.slot, self.parser.vmid, dimensions, initiator, doorbell, hqd.logic_xcc)
         grid = self.cp.dispatcher.start(order, self._ended)
         if grid is not None:
             self.grids.append(grid)

@@ -1,7 +1,6 @@
 """The scheduler in the compute firmware of GFX9 (HWS): amdkfd gives it a list of processes and their queues, through a
-queue of the KIQ's kind (HIQ) on every graphics core. A queue has a descriptor for each core. On metal all cores run an
-AQL queue together, each a share of every grid; here the first core runs it alone, with the same results. A PM4 queue
-runs on the core that its descriptor names.
+queue of the KIQ's kind (HIQ) on every graphics core. A queue has a descriptor for each core. All cores run an
+AQL queue together (`team.py`), each a share of every grid. A PM4 queue runs on the core that its descriptor names.
 
 Source: kfd_packet_manager_v9.c, kfd_pm4_headers_aldebaran.h, kfd_pm4_headers_ai.h, kfd_mqd_manager_v9.c
 (init_mqd_v9_4_3), kfd_device_queue_manager.c. A list that needs more process numbers or slots than there are is not run
@@ -169,7 +168,7 @@ def _map_queue(parser: Parser, packet: Packet, vmid: int) -> None:
         return
     layout = cp.row.generation.compute_mqd
     mqd: Any = layout.view(bytearray(cp.hub.read(0, packet.address(2), layout.SIZE, CLIENT)))
-    if number != (0 if mqd.cp_hqd_aql_control & 1 else mqd.pm4_target_xcc_in_xcp):
+    if not mqd.cp_hqd_aql_control & 1 and number != mqd.pm4_target_xcc_in_xcp:
         return
     descriptor = packet.address(2) + number * mqd.cp_mqd_stride_size
     doorbell = pm4_queues.MAP_QUEUES_CONTROL2(packet.body[1]).doorbell_offset
