@@ -290,6 +290,15 @@ class Hqd:
         self.set(self.names.mqd_base[0], gpu_va & LOW)
         self.set(self.names.mqd_base[1], gpu_va >> 32)
 
+    def preload(self, hub: Hub, client: str) -> None:
+        """Fill the registers of dispatches from the MQD, as CP_HQD_PERSISTENT_STATE.preload_req asks for."""
+        words = memoryview(hub.read(0, self.mqd_address, self.mqd.SIZE, client)).cast("I")
+        for dword, name in mqd_registers(self.names, self.generation, self.cells.chip):
+            if name.startswith("COMPUTE_"):
+                self.set(name, words[dword])
+        if self._logic_at:
+            self.logic_xcc = words[self._logic_at]
+
     def save(self, hub: Hub, client: str) -> None:
         """Write the registers back to the MQD; the rest of it stays."""
         gpu_va = self.mqd_address

@@ -20,7 +20,11 @@ ROWS = (
         "gc/hqd.py: ring, pointers, doorbell, memory image",
     ),
     behaviour("CP_HQD_PQ_CONTROL", "gc/hqd.py: size, privilege, what the pointers count", reset=0x0030_8509),
-    behaviour("CP_HQD_PERSISTENT_STATE", "gc/cp/aql.py, gc/cp/queue.py: waves saved with the queue", reset=0x0BE0_5501),
+    behaviour(
+        "CP_HQD_PERSISTENT_STATE",
+        "gc/cp/aql.py, gc/cp/queue.py: waves saved with the queue; gc/cp/processor.py: PRELOAD_REQ",
+        reset=0x0BE0_5501,
+    ),
     behaviour("CP_HQD_IB_CONTROL", "gc/cp/pm4_parser.py: the current indirect buffer", reset=0x0030_0000),
     behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "gc/cp/pm4_parser.py: the same"),
     behaviour("CP_HQD_AQL_CONTROL", "gc/cp/processor.py: packets are AQL packets"),

@@ -2,6 +2,7 @@
 start, each rung of resets. The firmware files are the published ones.
 """
 
+import numpy as np
 import pytest
 
 import ringup
@@ -13,8 +14,8 @@ WORDS = (7, 8)
 @pytest.fixture(scope="module")
 def opened(sources):
     folder = sources.root("firmware-amd") / "lib/firmware"
-    radeon = virtual("mi300x")
-    return lambda: ringup.open(radeon.name, transport={"card": radeon}, firmware=folder)
+    shared = virtual("mi300x")
+    return lambda radeon=shared: ringup.open(radeon.name, transport={"card": radeon}, firmware=folder)
 
 
 def works(card):
@@ -57,3 +58,36 @@ def test_it_starts_cold_and_warm_and_comes_back_from_every_reset(opened):
     with opened() as card:
         assert card.info.found == "clean"
         assert works(card)
+
+
+KERNELS = """
+#define X __builtin_amdgcn_workitem_id_x()
+#define GX __builtin_amdgcn_workgroup_id_x()
+__kernel void add(__global uint *o, uint value) { o[GX * 64 + X] += value + GX; }
+__kernel void stack(__global uint *o, uint n) {
+  uint a[64], s = 0;
+  for (uint i = 0; i < 64; i++) a[i] = i * n + GX;
+  for (uint i = 0; i < n; i++) s += a[(i * 37 + X) & 63];
+  o[GX * 64 + X] += s;
+}
+"""
+GROUPS, LANES, TERMS = 20, 64, 16
+
+
+@pytest.mark.parametrize("kind", ["compute", "aql"])
+def test_the_dies_share_a_kernel_and_each_has_scratch_memory(opened, opencl, kind):
+    radeon = virtual("mi300x")
+    group, lane = np.divmod(np.arange(GROUPS * LANES, dtype=np.uint32), LANES)
+    terms = ((np.arange(TERMS)[:, None] * 37 + lane) & 63) * TERMS + group
+    with opened(radeon) as card, card.alloc(4 * GROUPS * LANES) as out:
+        programs = card.load(opencl(KERNELS, card.info.target))
+        card.copy.fill(out, 0).wait()
+        queue = getattr(card, kind)
+        stream = queue.stream()
+        stream.dispatch(programs["add"], GROUPS, LANES, [out, 5])
+        stream.barrier()
+        stream.dispatch(programs["stack"], GROUPS, LANES, [out, TERMS])
+        queue.submit(stream).wait()
+        assert np.array_equal(card.copy.download_array(out, np.uint32, GROUPS * LANES), 5 + group + terms.sum(0))
+    assert all(core.busy_ns for core in radeon.cores)
+    assert not radeon.violations

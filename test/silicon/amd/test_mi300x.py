@@ -344,6 +344,11 @@ COUNT_BY_SCRATCH = (
     0xB883F814, 0xC0060000, 0x00000000, 0x8E048302, 0x7E020204, 0x7E040281, 0x7E060203, 0x7E080202, 0xDC704004, 0x007F0400,
     0xBF8C0F70, 0xDC504004, 0x057F0000, 0xBF8C0070, 0x240A0A83, 0xDD088000, 0x00000205, 0xDC708004, 0x00000301, 0xBF810000,
 )  # fmt: skip
+# The first count by way of a7, the last of sixteen registers of which eight are VGPRs.
+COUNT_BY_ACCUMULATOR = (
+    0x8E048302, 0x7E020204, 0x7E040281, 0xD3D94007, 0x18000102, 0xBF800007, 0xD3D84003, 0x18000107, 0xBF800007, 0xDD088000,
+    0x00000301, 0xBF810000,
+)  # fmt: skip
 # RSRC1: eight VGPRs; RSRC2: two user SGPRs, then the group's x.
 RSRC1, RSRC2 = 0xC0 << 12, 2 << 1 | 1 << 7
 # Offsets of SET_SH_REG: gc_9_4_3_offset.h. LOGIC_XCC has no name there; v9_structs.h puts it two dwords before
@@ -367,7 +372,7 @@ def grid(chunk, before=()):
         *packet(0x76, MASKS, ALL, ALL),
         *packet(0x76, MASKS + 3, ALL, ALL),
         *packet(0x76, USER_DATA, *split(VRAM_AT + COUNTS)),
-        *packet(0x76, CHUNK_SIZE, chunk),
+        *(() if chunk is None else packet(0x76, CHUNK_SIZE, chunk)),
         *before,
         *packet(0x15, GROUPS, 1, 1, 1 | 1 << 2),
     )
@@ -412,6 +417,25 @@ def test_the_cores_share_the_groups_of_a_grid_in_chunks(machine, chunk, times):
     assert seen == [LANES * times] * GROUPS
     if chunk:
         assert where == [(group // chunk - 3) % CORES for group in range(GROUPS)]
+
+
+def test_a_queue_that_registers_activate_takes_its_share_from_its_descriptor(machine):
+    """PRELOAD_REQ of kfd_mqd_manager_v9.c, init_mqd."""
+    machine.put(CODE, *COUNT)
+    machine.put(COUNTS, *[0] * 2 * GROUPS)
+    words = grid(None)
+    machine.put(RING, *words)
+    for core in range(CORES):
+        at = MQD + STRIDE * core
+        machine.card.vram.write(at, bytes(STRIDE))
+        for name, value in {"compute_tg_chunk_size": 1, "compute_current_logic_xcc_id": logic(core)}.items():
+            machine.put(at + v9_mqd.offset_of(name), value)
+        place = dict(zip(("CP_MQD_BASE_ADDR", "CP_MQD_BASE_ADDR_HI"), split(VRAM_AT + at), strict=True))
+        machine.queue(core, 1, 3, 0x5C, **place, CP_HQD_PERSISTENT_STATE=1)
+    machine.ring(0x5C, len(words))
+    machine.card.clock.sleep_us(500)
+    drop(machine, Slot(1, 3, 0))
+    assert counts(machine) == ([LANES] * GROUPS, [(group - 3) % CORES for group in range(GROUPS)])
 
 
 def aql_dispatch(signal):
@@ -495,6 +519,29 @@ def test_a_packet_has_ended_when_the_last_core_has_run_its_share(machine):
     assert (values(machine, signals), machine.word(SHARED + 128)) == ([0, 0, 0], 3)
     drop(machine, Slot(1, 1, 0))
     assert counts(machine)[0] == [2 * LANES] * GROUPS
+
+
+def test_a_kernel_has_preloaded_arguments_and_accumulation_registers(machine):
+    """LLVM AMDGPUUsage, "Preloaded Kernel Arguments" and compute_pgm_rsrc3. A queue with chunk size 0 has one core."""
+    signal, *_ = aql_work(machine)
+    # What firmware that does not preload would run.
+    machine.put(CODE, 0xFFFF_FFFF)
+    machine.put(CODE + 256, *COUNT_BY_ACCUMULATOR)
+    # ACCUM_OFFSET 1, 16 registers; two dwords from the second on, no other user SGPRs.
+    machine.put(ARGUMENTS, 0, *split(VRAM_AT + COUNTS))
+    machine.card.vram.write(DESCRIPTOR + 44, struct.pack("<IIIHH", 1, RSRC1 | 1, RSRC2, 0, 2 | 1 << 7))
+    machine.set("gc", 4, "GRBM_GFX_CNTL", 2 | 1 << 2)
+    for engine in range(4):
+        machine.set("gc", 4, f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}", ALL)
+    machine.queue(
+        4, 1, 2, 0x58, AQL_RING, CP_HQD_PQ_CONTROL=7 | 5 << 8 | 2 << 25 | 1 << 27, CP_HQD_AQL_CONTROL=1,
+        CP_HQD_PQ_RPTR_REPORT_ADDR=(VRAM_AT + SHARED + 128) & 0xFFFF_FFFF, CP_HQD_EOP_RPTR=1 << 31,
+    )  # fmt: skip
+    machine.ring(0x58, 0)
+    machine.card.clock.sleep_us(500)
+    drop(machine, Slot(1, 2, 0))
+    assert counts(machine)[0] == [LANES] * GROUPS
+    assert (values(machine, [signal]), machine.word(SHARED + 128)) == ([0], 1)
 
 
 def test_the_firmware_maps_an_aql_queue_of_a_process_on_all_cores(machine):

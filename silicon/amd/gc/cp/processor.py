@@ -204,9 +204,24 @@ class Cp:
             if slot.me in self._generation.microengines:
                 queue.start_fetcher(asked=bool(queue.hqd.field("CP_HQD_EOP_RPTR", "init_fetcher")))
                 queue.hqd.put("CP_HQD_EOP_RPTR", init_fetcher=0)
+                self._preload(queue)
             queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
         elif not value & 1 and queue.connected:
             queue.disconnect(save=False)
+
+    def _preload(self, queue: Queue) -> None:
+        """Take the queue's COMPUTE_* registers from its MQD, on the generation whose cores share grids.
+
+        GUESS: kfd_mqd_manager_v9.c, init_mqd, asks for it; amdgpu_amdkfd_gfx_v9.c, kgd_gfx_v9_hqd_load, writes none of
+        these registers, though MQDs hold chunk sizes and masks of CUs. Other generations' registers are left alone.
+        """
+        hqd = queue.hqd
+        if CHUNK not in self.cells or not hqd.mqd_address or not hqd.field("CP_HQD_PERSISTENT_STATE", "preload_req"):
+            return
+        try:
+            hqd.preload(self.hub, "CPC")
+        except VmFault as error:
+            self.board.log.note("cp", "violation", "queue {}: its MQD is not preloaded: {}", hqd.slot, error)
 
     def _refuse_if_active(self, name: str, value: int) -> None:
         """Log a write that changes the memory of a running queue. Source: gfx_v11_0.c: gfx_v11_0_kiq_init_register
