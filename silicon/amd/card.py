@@ -30,7 +30,7 @@ from ringup.silicon.amd.memory.caches import Caches
 from ringup.silicon.amd.memory.hdp import Hdp
 from ringup.silicon.amd.memory.hub import GFXHUBS, MEMORY_HUBS, VmHub
 from ringup.silicon.amd.memory.umc import Channels
-from ringup.silicon.amd.psp.processor import Psp
+from ringup.silicon.amd.psp.processor import LATE_SIGN_OF_LIFE_US, SIGN_OF_LIFE_US, Psp
 from ringup.silicon.amd.rows import unnamed
 from ringup.silicon.amd.rows.unnamed import Unnamed
 from ringup.silicon.amd.sdma.engine import Sdma
@@ -102,7 +102,8 @@ class VirtualRadeon:
         mastering. `engine`: runs the shader programs; the translator by default. `strict`: the engine stops at programs
         that work on metal only by luck. `clock`: that of the machine that the card is part of; a new one by default.
         `beside`: an executor that translates shader programs while the card runs on, for machines where real time
-        passes meanwhile; without it the waves wait for the translation. Not for use with an `engine`. `caches`: the
+        passes meanwhile; without it the waves wait for the translation. There the secure OS takes longer to start, so
+        that a busy guest sees it start. Not for use with an `engine`. `caches`: the
         graphics core has caches that go stale (`memory/caches.py`); this is slower. `code_folder`: where translated
         shader programs are kept for other processes; nowhere by default. Not for use with an `engine`.
         """
@@ -110,6 +111,7 @@ class VirtualRadeon:
         self.clock = PowerDomain(clock or VirtualClock())
         self.log = EventLog(self.clock)
         self.faults = Faults()
+        self._sign_of_life_us = SIGN_OF_LIFE_US if beside is None else LATE_SIGN_OF_LIFE_US
         self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE)
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
@@ -195,6 +197,7 @@ class VirtualRadeon:
                 decrypts=chip.decrypts,
                 hive=chip.hive,
                 on_partition=self._partition if chip.cores > 1 else None,
+                sign_of_life_us=self._sign_of_life_us,
             )
         )
         self._wire_doorbells()

@@ -50,8 +50,15 @@ class Gmc:
         self._flush_hdp = flush_hdp
         self._contexts: dict[int, Context] = {}
         self._up: list[Hub] = []
+        # where VRAM begins for every hub, which of a hive is the first member's
+        self._base = self._mmhubs[0].fb_base
         self.apertures = _apertures(
-            self._mmhubs[0], cores[0], vram_bytes=vram_bytes, scratch_pa=scratch_pa, default_bus_addr=default_bus_addr
+            self._base,
+            self._mmhubs[0],
+            cores[0],
+            vram_bytes=vram_bytes,
+            scratch_pa=scratch_pa,
+            default_bus_addr=default_bus_addr,
         )
 
     @property
@@ -75,7 +82,7 @@ class Gmc:
         for hub in self._gfxhubs:
             gc, words = hub.block, hub.words
             # all hubs must have VRAM at the same address
-            if hub.fb_base != mm.fb_base:
+            if hub.fb_base != self._base:
                 gc.write(words.fb_location.at(gc.version)(int(mm.block.read(mm.words.fb_location))))
                 gc.write(words.fb_location_top.at(gc.version)(int(mm.block.read(mm.words.fb_location_top))))
             self._start(hub)
@@ -160,9 +167,11 @@ def _numbered(blocks: Sequence[Block]) -> Iterator[tuple[int | None, Block]]:
         yield (None if len(blocks) == 1 else number), block
 
 
-def _apertures(mmhub: Hub, gc: Block, *, vram_bytes: int, scratch_pa: int, default_bus_addr: int) -> Apertures:
+def _apertures(
+    base: int, mmhub: Hub, gc: Block, *, vram_bytes: int, scratch_pa: int, default_bus_addr: int
+) -> Apertures:
     """Return where the hubs see VRAM. In a hive, the members' memories follow one another."""
-    base, offset = mmhub.fb_base, mmhub.fb_offset
+    offset = mmhub.fb_offset
     if not mmhub.row.further:
         return Apertures(base, offset, vram_bytes, scratch_pa, default_bus_addr)
     control, size = gc.read(MC_VM_XGMI_LFB_CNTL), gc.read(MC_VM_XGMI_LFB_SIZE)

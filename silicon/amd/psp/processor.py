@@ -26,8 +26,10 @@ READY = gfx.GFX_FLAG_RESPONSE
 # GUESS: the time in which the boot loader checks and starts one component
 COMPONENT_US = 2_000
 # ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the end of the 100 ms
-# for which it then polls for a new one. A busy guest reads the old value late, so most of that time is left to it.
-SIGN_OF_LIFE_US = 100_000
+# for which it then polls for a new one
+SIGN_OF_LIFE_US = 60_000
+# The same where real time passes: a busy guest reads the old value late, so most of its time is left to that.
+LATE_SIGN_OF_LIFE_US = 100_000
 # GUESS: from the sign of life to bit 31 of C2PMSG_64; psp_v13_0.c, psp_v13_0_ring_create, waits for that bit before it
 # sends a command
 RINGS_US = 3_000
@@ -117,13 +119,15 @@ class Psp:
         decrypts: bool = False,
         hive: Hive | None = None,
         on_partition: Callable[[int], None] | None = None,
+        sign_of_life_us: int = SIGN_OF_LIFE_US,
     ) -> None:
         """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts.
-        `on_partition` splits the graphics cores into as many parts.
+        `on_partition` splits the graphics cores into as many parts. `sign_of_life_us`: how long the secure OS starts.
         """
         self.board, self.cells, self._hub = board, cells, hub
         self._prefix = next(prefix for prefix in PREFIXES if f"{prefix}_SMN_C2PMSG_35" in cells)
         self._on_mode1_reset = on_mode1_reset
+        self._sign_of_life_us = sign_of_life_us
         self._waiting = waiting
         self.loaded: set[int] = set()
         self.alive = False
@@ -195,7 +199,7 @@ class Psp:
         self.cells[self._name(35)] = READY
         if command == boot.PSP_BL__LOAD_SOSDRV and self.board.faults.get("psp_no_sign_of_life") is None:
             generation = self.ring.generation
-            self.board.clock.after(SIGN_OF_LIFE_US - COMPONENT_US, lambda: self._wake_up(generation))
+            self.board.clock.after(self._sign_of_life_us - COMPONENT_US, lambda: self._wake_up(generation))
 
     def _refusal(self, command: int, address: int) -> tuple[int, str] | None:
         """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only check

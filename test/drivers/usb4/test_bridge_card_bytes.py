@@ -115,8 +115,9 @@ def test_transfers_of_a_start_a_kernel_and_copies_have_ceilings(docks):
     dock = docks()
     card = dock.open()
     counts = card.device.counts
-    # Less than half of the 4,285 that another driver needs.
-    assert counts.transfers <= 1_800
+    # Less than half of the 4,285 that another driver needs. Each look for the secure OS is two of them, and how many
+    # looks there are depends on when the first one was.
+    assert counts.transfers <= 1_804
     # A tenth of them.
     assert counts.waits <= 428
     assert card.info.found == "cold"

@@ -92,7 +92,7 @@ class Target:
         self.got.append((fw_type, len(image)))
 
 
-# how long a driver polls for the sign of life, 100 ms, and the time until rings are taken
+# longer than a driver polls for the sign of life, and the time until rings are taken
 SECURE_OS_US = 110_000
 
 

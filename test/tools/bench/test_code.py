@@ -391,6 +391,7 @@ def test_kernels_are_counted_and_figures_are_json():
 def test_the_bench_names_graph_and_kernel_without_the_checksum(monkeypatch):
     steps = {target: steps_of(floats(64, 300).softmax(-1), target) for target in (code.TARGET, code.WRITTEN_ONLY)}
     monkeypatch.setattr(code, "MEASURED", ("rows",))
+    monkeypatch.setattr(code, "MATRICES", ())
     monkeypatch.setattr(code, "kernels", lambda graph, target=code.TARGET: steps[target])
     said = []
     bench = Bench(sources=None, peer=Peer(None), fresh=None, quick=True, say=said.append)

@@ -58,6 +58,7 @@ def test_every_script_that_a_bench_asks_for_ships_and_imports_nothing_of_ours():
         "firmware_folders",
         "generate",
         "graphs",
+        "kfd",
         "memory",
         "queues",
         "registers",

@@ -162,7 +162,8 @@ def _hex(value: int) -> str:
 
 def _immediate(ins: Instruction, one: Operand) -> str:
     if ins.mnemonic == "s_waitcnt":
-        largest = ins.generation.counters
+        # RDNA4 has other counters; it is written as RDNA3's.
+        largest = ins.generation.counters if "vm" in ins.generation.counters else RDNA3.counters
         counts = zip(
             ("vmcnt", "expcnt", "lgkmcnt"),
             waitcnt(one.bits, ins.generation),
