@@ -13,12 +13,16 @@ from ringup.compiler.tensor import Tensor, no_grad
 from ringup.compiler.tensor.order import prepared
 from ringup.optim import AdamW
 
-TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.uint8)
+# A text that stays as it is: what is learnt must not depend on the words of today's documentation.
+TEXT = np.frombuffer((Path(__file__).parents[3] / "LICENSE").read_bytes(), np.uint8)
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3
+# Adam divides each gradient by its own size, so a gradient of 1e-8, which is mostly rounding, would become a whole step
+# in a random direction. A larger term below the fraction keeps such gradients small.
+EPS = 1e-4
 ROOM, AT_ONCE = 24, 8
-# Both compute the same sums in f32 and f64, the second in another order. Adam turns the smallest gradients, which are
-# partly rounding, into whole steps, so the weights drift. Measured: 3e-7 at first, 3e-6 within 24 steps.
-FIRST, TOLERANCE = 2e-6, 5e-5
+# Both compute the same sums in f32 and f64, the second in another order. Measured over four texts and two seeds: at
+# most 5e-7 within 24 steps.
+TOLERANCE = 2e-6
 # Logits are a few units large. Measured: 2e-7 before the training.
 LOGITS = 1e-5
 SEED = 7
@@ -40,9 +44,9 @@ def trained(decoder, evaluator):
     each step).
     """
     weights = decoder.initial(SEED)
-    reference = decoder.AdamW(wide(weights), RATE)
+    reference = decoder.AdamW(wide(weights), RATE, eps=EPS)
     model = decoder_model.Decoder(weights, ROOM, AT_ONCE)
-    optimiser = AdamW(list(model.weights.values()), RATE)
+    optimiser = AdamW(list(model.weights.values()), RATE, eps=EPS)
     found, wanted, graphs = [], [], []
     for batch in batches():
         loss, gradients = decoder.loss_and_gradients(reference.weights, batch)
@@ -73,7 +77,6 @@ def test_the_reference_has_the_gradients_of_its_loss(decoder):
 
 def check_losses(found, wanted):
     """Check that the losses agree step by step, and fall."""
-    assert found[0] == pytest.approx(wanted[0], abs=FIRST)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
     assert np.mean(found[-4:]) < found[0] - 1.5
 
