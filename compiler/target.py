@@ -1,6 +1,6 @@
 """The interface between compiling and a processor of any vendor, and the lookup of processors by name.
 
-A vendor's folder (`compiler/rdna`) has a `TARGETS` whose values have the shape of `Target`. Nothing else of it is
+A vendor's folder (`compiler/amd`) has a `TARGETS` whose values have the shape of `Target`. Nothing else of it is
 imported from outside.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ringup.compiler.amd.target import TARGETS as RDNA
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import Function
-from ringup.compiler.rdna.target import TARGETS as RDNA
 from ringup.errors import CompileError
 
 DEFAULT: Final = "gfx1100"

@@ -53,10 +53,10 @@ from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
 from ringup.silicon.pci.peers import peer_span
 from ringup.silicon.pci.tree import Node as TreeNode
 from ringup.silicon.pci.tree import Tree
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.host.code_cache import CodeCache
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
 HALF_CORE = FaultKind("half_core", "from the next reset on, half of a graphics core is fused off", "which core")

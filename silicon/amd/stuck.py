@@ -11,10 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ringup.silicon.common.witness import Observation, describe_wait, observations
+from ringup.silicon.shader.amd.decoding.decode import IllegalInstruction, decode, of_wave
+from ringup.silicon.shader.amd.decoding.generations import generation
+from ringup.silicon.shader.amd.decoding.text import text
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode, of_wave
-from ringup.silicon.shader.rdna.decoding.generations import generation
-from ringup.silicon.shader.rdna.decoding.text import text
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon

@@ -39,7 +39,7 @@ from ringup.silicon.serve.vfio_user_function import Card, ServedFunction
 from ringup.silicon.serve.vfio_user_wire import Answer, Command, Message, Refused
 
 if TYPE_CHECKING:
-    from ringup.silicon.shader.rdna.translator.translations import Beside
+    from ringup.silicon.shader.amd.translator.translations import Beside
 
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ import pytest
 import ringup
 import ringup.array_api as xp
 from ringup.compiler.tensor import device
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 
 @pytest.fixture(scope="module")

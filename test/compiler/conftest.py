@@ -12,10 +12,10 @@ import pytest
 import run_selected
 
 from ringup.autogen.generate.isa.probe import llvm_mc
-from ringup.compiler.rdna.select.function import select
+from ringup.compiler.amd.select.function import select
 from ringup.compiler.tensor import device
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 
 def pytest_generate_tests(metafunc):

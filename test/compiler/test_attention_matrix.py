@@ -7,13 +7,13 @@ import numpy as np
 import on_cores
 import pytest
 
+from ringup.compiler.amd.instructions.traits import traits
+from ringup.compiler.amd.matrices import matrix_layout
 from ringup.compiler.compile import compile_kernel
 from ringup.compiler.explain import explain
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.kernel import choose
-from ringup.compiler.rdna.instructions.traits import traits
-from ringup.compiler.rdna.matrices import matrix_layout
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tensor.order import prepared
 from ringup.compiler.tune import jobs_of

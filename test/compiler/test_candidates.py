@@ -9,6 +9,7 @@ import on_cores
 import pytest
 import random_graphs
 
+from ringup.compiler.amd.instructions.traits import TRAITS, traits
 from ringup.compiler.compile import compile_kernel
 from ringup.compiler.kernel import choose
 from ringup.compiler.kernel.attention import few as attention_few
@@ -16,7 +17,6 @@ from ringup.compiler.kernel.attention import fma as attention_fma
 from ringup.compiler.kernel.attention import matrix as attention_matrix
 from ringup.compiler.kernel.axis import elementwise, rows, scan, sort
 from ringup.compiler.kernel.contraction import fma, matrix
-from ringup.compiler.rdna.instructions.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import jobs_of
 from ringup.errors import CompileError

@@ -15,7 +15,7 @@ from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.schedule.signature import of_graph
 from ringup.compiler.tensor import Tensor
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 # So many elements on each side of a place hold values other than zero.
 WINDOW = 1 << 12

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.compiler.amd.instructions.traits import TRAITS
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.isa.amd.assembly import disassembler
 from ringup.compiler.isa.amd.objects import elf_read
-from ringup.compiler.rdna.instructions.traits import TRAITS
 from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.order import prepared
 

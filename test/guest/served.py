@@ -22,7 +22,7 @@ from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import Event
 from ringup.silicon.serve.vfio_user import VfioUserServer
-from ringup.silicon.shader.rdna.translator.translations import Beside
+from ringup.silicon.shader.amd.translator.translations import Beside
 from ringup.tools.cards import access_log
 
 Result = TypeVar("Result")

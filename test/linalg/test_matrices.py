@@ -7,7 +7,7 @@ import pytest
 
 import ringup
 from ringup import Tensor, gradient, linalg
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 LAST = {"float32": 2.0**-23, "float64": 2.0**-52}
 SQUARE = [(1, 1), (2, 2), (3, 3), (2, 4, 4), (5, 5), (2, 0, 0)]

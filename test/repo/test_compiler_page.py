@@ -1,6 +1,6 @@
 """docs/compiler.md: its Python runs, its commands print what the page shows, and what it names exists.
 
-Figures are not compared: they are those of the day the page was written. `test/compiler/rdna` tests what the figures
+Figures are not compared: they are those of the day the page was written. `test/compiler/amd` tests what the figures
 mean.
 """
 
@@ -55,7 +55,7 @@ def test_explain_prints_what_the_page_shows(printed, capsys, number):
         assert shape_of(line) in out
 
 
-@pytest.mark.parametrize(("number", "level"), [(3, "machine drop"), (4, "rdna select"), (5, "assembly")])
+@pytest.mark.parametrize(("number", "level"), [(3, "machine drop"), (4, "amd select"), (5, "assembly")])
 def test_the_excerpts_are_of_the_right_levels(printed, capsys, number, level):
     """Every operation or mnemonic in an excerpt is one that the text of that level still contains."""
     out = printed(capsys, "explain", "softmax.py", "--kernel", "0", "--pass", level)
@@ -73,7 +73,7 @@ def test_commands_and_files_that_it_names_exist():
     for command in re.findall(r"`ringup ([^`]*)`", PAGE):
         name = shlex.split(command)[0]
         assert name in cli.COMMANDS, command
-    for name in re.findall(r"`((?:kernel|machine|rdna)/[\w*]+(?:\.py)?)`", PAGE):
+    for name in re.findall(r"`((?:kernel|machine|amd)/[\w*]+(?:\.py)?)`", PAGE):
         assert list((ROOT / "compiler").glob(name)), name
     for name in re.findall(r"`(test/[\w/.]+|docs/[\w.]+)`", PAGE):
         assert (ROOT / name).exists(), name

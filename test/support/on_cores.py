@@ -8,8 +8,8 @@ from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph.index import bounds, evaluate
 from ringup.compiler.schedule.signature import of_graph
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 # By processor. Few waves take less time on the reference than a translation.
 ENGINES = {"gfx1100": Interpreter(), "gfx1201": Translator(target="gfx1201"), "gfx942": Interpreter(target="gfx942")}

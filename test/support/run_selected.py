@@ -10,10 +10,10 @@ import subprocess
 import numpy as np
 
 from ringup.autogen.isa.reader import target
-from ringup.compiler.rdna.emit import first_group_sgpr
-from ringup.compiler.rdna.instructions.code import Block, Part, Reg, Signed, Special
-from ringup.compiler.rdna.instructions.limits import limits
-from ringup.compiler.rdna.instructions.names import spelled
+from ringup.compiler.amd.emit import first_group_sgpr
+from ringup.compiler.amd.instructions.code import Block, Part, Reg, Signed, Special
+from ringup.compiler.amd.instructions.limits import limits
+from ringup.compiler.amd.instructions.names import spelled
 from ringup.silicon.shader.common.state import Dispatch
 from ringup.silicon.shader.workbench import Arena, Deaf
 
@@ -168,7 +168,7 @@ def _spelled(operand, places, half):
 
 def kernarg(function, arguments):
     """Lay out arguments as the kernel reads them."""
-    from ringup.compiler.rdna.select.prologue import kernarg_layout
+    from ringup.compiler.amd.select.prologue import kernarg_layout
 
     offsets, size = kernarg_layout(function.params)
     data = bytearray(max(size, 8))

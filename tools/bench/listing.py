@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringup.compiler.amd.instructions.code import Block, Code, Instr, Operand, Special, physical
+from ringup.compiler.amd.instructions.steps import Pair
+from ringup.compiler.amd.model import Estimate, estimate
 from ringup.compiler.isa.amd.assembly.disassembler import branch_target
 from ringup.compiler.isa.amd.encoding.decode import Instruction
 from ringup.compiler.isa.amd.encoding.processor import processor
 from ringup.compiler.isa.amd.encoding.registers import Literal, Marked, Register
 from ringup.compiler.isa.amd.encoding.registers import Operand as Decoded
-from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Operand, Special, physical
-from ringup.compiler.rdna.instructions.steps import Pair
-from ringup.compiler.rdna.model import Estimate, estimate
 from ringup.errors import CompileError
 
 PADDING = ("s_code_end",)

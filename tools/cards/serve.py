@@ -22,7 +22,7 @@ from ringup.silicon.serve.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.serve.usbip_vhci import Vhci
 from ringup.silicon.serve.usbip_wire import Record
 from ringup.silicon.serve.vfio_user import VfioUserServer
-from ringup.silicon.shader.rdna.translator.translations import Beside
+from ringup.silicon.shader.amd.translator.translations import Beside
 from ringup.tools.cards import access_log
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text

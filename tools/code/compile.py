@@ -110,7 +110,7 @@ def document(found: Explanation) -> dict[str, Any]:
 
 
 def kernel_document(one: Explained) -> dict[str, Any]:
-    """Return one kernel as plain values; counts as in `rdna.emit.Binary`, the estimate of one launch."""
+    """Return one kernel as plain values; counts as in `amd.emit.Binary`, the estimate of one launch."""
     binary, cost = one.step.binary, one.cost
     return {
         "name": one.name,

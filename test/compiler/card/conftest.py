@@ -10,7 +10,7 @@ import ringup
 from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 
 class Bench:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from ringup.compiler.amd.pipeline import finish
+from ringup.compiler.amd.select.function import select
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import Op, buffer, elementwise, node
-from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.select.function import select
 from ringup.compiler.tensor import Size, Tensor
 from ringup.errors import CompileError
 

@@ -23,7 +23,7 @@ from ringup.queues.amd.objects import code_object, elf
 from ringup.queues.amd.program import Program
 from ringup.silicon.shader import program as cores_program
 from ringup.silicon.shader import workbench
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 SCALE = """
   .amdgcn_target "amdgcn-amd-amdhsa--gfx1100"

@@ -12,8 +12,8 @@ from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.compiler.isa.amd.assembly.dsl import Code
 from ringup.compiler.isa.amd.encoding.processor import Processor
 from ringup.errors import CompileError
-from ringup.silicon.shader.rdna.decoding import decode as cores_decode
-from ringup.silicon.shader.rdna.decoding import text as cores_text
+from ringup.silicon.shader.amd.decoding import decode as cores_decode
+from ringup.silicon.shader.amd.decoding import text as cores_text
 
 WORDS = [  # llvm-mc 22, gfx1100
     ("v_add_f32", [v[1], v[2], v[3]], {}, "02070206"),

@@ -14,7 +14,7 @@ from ringup.errors import DeviceFault, WrongTarget
 from ringup.queues.amd import hsa_objects
 from ringup.silicon import card
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;

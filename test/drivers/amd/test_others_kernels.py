@@ -12,8 +12,8 @@ import pytest
 import ringup
 from ringup.queues.amd.objects import fat_binary
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 F32, F16 = np.float32, np.float16
 MANGLED = {"float": "f", "half": "6__half", "bfloat16": "14__hip_bfloat16"}

@@ -17,8 +17,8 @@ from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram, span_of
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.common.state import MemoryFault, Region
-from ringup.silicon.shader.rdna.translator.engine import Translator
 
 
 @pytest.fixture(params=CHIPS)

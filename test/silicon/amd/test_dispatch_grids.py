@@ -13,7 +13,7 @@ import pytest
 from ringup.errors import Unmodelled
 from ringup.silicon.amd.gc.dispatch import Order
 from ringup.silicon.amd.gc.grbm import Slot
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 CODE, TARGET = 0x40_0000, 0x50_0000
 # v_lshl_add_u32 v1, s2, 5, v0; v_lshlrev_b32 v2, 2, v1; global_store_b32 v2, v1, s[0:1]; s_endpgm

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.silicon.shader.amd.interpreter import engine as interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
+from ringup.silicon.shader.amd.writer.wave import RULES, Wave
 from ringup.silicon.shader.common.launch import Group
 from ringup.silicon.shader.common.state import Dispatch, MemoryFault, Region
 from ringup.silicon.shader.host.emitter import Code
 from ringup.silicon.shader.host.native import HostCode
-from ringup.silicon.shader.rdna.interpreter import engine as interpreter
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
-from ringup.silicon.shader.rdna.writer.wave import RULES, Wave
 
 CODE_VA = 0x10_0000
 

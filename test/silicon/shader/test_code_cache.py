@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from ringup.silicon import card
+from ringup.silicon.shader.amd.translator import handler_store, translations
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.threaded import Threader
+from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED, Beside
 from ringup.silicon.shader.host import code_cache
 from ringup.silicon.shader.host.code_cache import CodeCache, key_of
-from ringup.silicon.shader.rdna.translator import handler_store, translations
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.threaded import Threader
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED, Beside
 
 OUT = 0x30_0000
 ARGS = {"user_sgprs": (OUT, 0), "vgpr_count": 24}

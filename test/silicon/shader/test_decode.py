@@ -4,9 +4,9 @@
 
 import pytest
 
-from ringup.silicon.shader.rdna.decoding.decode import SCC, SHARED_BASE, IllegalInstruction, decode, of_wave, waitcnt
-from ringup.silicon.shader.rdna.decoding.generations import RDNA4
-from ringup.silicon.shader.rdna.decoding.text import text
+from ringup.silicon.shader.amd.decoding.decode import SCC, SHARED_BASE, IllegalInstruction, decode, of_wave, waitcnt
+from ringup.silicon.shader.amd.decoding.generations import RDNA4
+from ringup.silicon.shader.amd.decoding.text import text
 
 
 def operand(code, field):

@@ -14,9 +14,9 @@ from ringup.autogen import isa
 from ringup.autogen.generate.isa.instructions import FEATURES
 from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc, parse
 from ringup.autogen.generate.isa.rows import base_name
-from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode, of_wave
-from ringup.silicon.shader.rdna.decoding.generations import generation
-from ringup.silicon.shader.rdna.decoding.text import text
+from ringup.silicon.shader.amd.decoding.decode import IllegalInstruction, decode, of_wave
+from ringup.silicon.shader.amd.decoding.generations import generation
+from ringup.silicon.shader.amd.decoding.text import text
 
 PAIRS = Path(__file__).parents[2] / "autogen/isa"
 # gfx1200 decodes as gfx1201 does.

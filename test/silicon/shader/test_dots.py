@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
 from ringup.silicon.shader.common.state import MODE, WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, NONE = 32, 8, -2000
 # S2, the factors of both products, and the result. Source: github.com/ROCm/rocm-systems, issue 12056. If all signs are

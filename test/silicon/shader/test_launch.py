@@ -4,6 +4,7 @@ Execution State".
 
 import pytest
 
+from ringup.silicon.shader.amd.translator.plan import Plan, key_of
 from ringup.silicon.shader.common.launch import (
     group_idents,
     group_shape,
@@ -12,7 +13,6 @@ from ringup.silicon.shader.common.launch import (
     waves_in_group,
 )
 from ringup.silicon.shader.common.state import EXEC_LO, Dispatch
-from ringup.silicon.shader.rdna.translator.plan import Plan, key_of
 
 BASE = Dispatch(pc=0x1000, wave_size=32, group_size=(64, 1, 1), group_count=(2, 1, 1), vgpr_count=24)
 

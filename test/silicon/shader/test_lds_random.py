@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 IN, OUT = 0x20_0000, 0x80_0000
 INSTRUCTIONS = 12

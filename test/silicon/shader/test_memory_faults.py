@@ -5,8 +5,8 @@ then.
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 DATA, SIZE = 0x20_0000, 256
 LANE_OFFSETS = "global_load_addtid_b32 v1, s[2:3]\ns_waitcnt vmcnt(0)\n"

@@ -8,10 +8,10 @@ knows no memory; later it remembers some.
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.interpreter.formats import FORMATS
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.formats import FORMATS
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
 
 ROUNDS = 3
 INSTRUCTIONS = 12

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.decoding.memory_effects import UNITS
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.writer.wave import RULES
+from ringup.silicon.shader.amd.decoding.memory_effects import UNITS
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.writer.wave import RULES
 
 IN, OUT, WORK, WORK2 = 0x20_0000, 0x40_0000, 0x60_0000, 0x61_0000
 WORK_BYTES = 0x2000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4
-from ringup.silicon.shader.rdna.writer.wave import RULES
+from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4
+from ringup.silicon.shader.amd.writer.wave import RULES
 
 FORMATS = (
     "SOP1",

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ringup.autogen import isa
+from ringup.silicon.shader.amd.decoding.decode import IllegalInstruction, Instruction, decode, of_wave
+from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4, Generation
+from ringup.silicon.shader.amd.decoding.text import text
+from ringup.silicon.shader.amd.writer.wave import RULES
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, Instruction, decode, of_wave
-from ringup.silicon.shader.rdna.decoding.generations import RDNA3, RDNA4, Generation
-from ringup.silicon.shader.rdna.decoding.text import text
-from ringup.silicon.shader.rdna.writer.wave import RULES
 
 FORMATS = ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
 VGPRS = 64

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ringup.autogen import isa
+from ringup.silicon.shader.amd.decoding.decode import decode
+from ringup.silicon.shader.amd.writer import arithmetic
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
-from ringup.silicon.shader.rdna.writer import arithmetic
 
 LANES, VGPRS, MODE = 64, 8, 0x3F0
 TURN = 2 * np.longdouble("3.14159265358979323846264338327950288")

@@ -10,8 +10,8 @@ import random
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, MODE = 32, 32, 0x3F0
 # Operand sizes. A word W is v0, v1, v2, a pair D v[0:1], v[2:3], v[4:5], a half H v0.l, v1.h, v2.l.

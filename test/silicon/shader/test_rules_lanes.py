@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
 
 VGPRS, MODE = 64, 0x3F0
 M32 = 0xFFFF_FFFF

@@ -7,12 +7,12 @@ from concurrent.futures import Executor, Future
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.decoding.decode import decode
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator import translations
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.forms import Way, operations
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
+from ringup.silicon.shader.amd.decoding.decode import decode
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator import translations
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.forms import Way, operations
+from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 48}

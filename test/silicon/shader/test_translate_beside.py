@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.translator import translations as programs
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.translations import Beside
 from ringup.silicon.shader.common.state import Region
-from ringup.silicon.shader.rdna.translator import translations as programs
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import Beside
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
@@ -194,7 +194,7 @@ def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
 
 
 def test_what_a_translation_raises_comes_out_of_the_step(machine, out, engine, held, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.shader.rdna.translator.translations.Threader", lambda *_: 1 // 0)
+    monkeypatch.setattr("ringup.silicon.shader.amd.translator.translations.Threader", lambda *_: 1 // 0)
     run, again = (machine.start(ADD, engine=engine, **ARGS) for _ in range(2))
     held.work()
     with pytest.raises(ZeroDivisionError):

@@ -5,7 +5,7 @@ reported.
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {

@@ -5,9 +5,9 @@ or bits.
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import THOROUGH
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.translations import THOROUGH
 
 OUT = 0x30_0000
 INSTRUCTIONS = 24

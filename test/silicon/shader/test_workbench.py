@@ -10,9 +10,9 @@ from llvmlite import binding as llvm
 
 from ringup.errors import GuestError, WrongTarget
 from ringup.silicon.shader import workbench
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.program import load
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
 
 SCALE = """
 target triple = "amdgcn-amd-amdhsa"

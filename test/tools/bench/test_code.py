@@ -7,6 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from ringup.compiler.amd.objects import object_of
+from ringup.compiler.amd.pipeline import finish
+from ringup.compiler.amd.select.function import select
+from ringup.compiler.amd.target import arguments_of
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph.index import variable
 from ringup.compiler.isa.amd.assembly.assembler import Assembler
@@ -14,15 +18,11 @@ from ringup.compiler.isa.amd.encoding.processor import processor
 from ringup.compiler.isa.amd.objects import elf_read
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import BF16, F16, F32, F64, I1, I8, I16, I32, I64, Function, Param, Region, Value
-from ringup.compiler.rdna.objects import object_of
-from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.select.function import select
-from ringup.compiler.rdna.target import arguments_of
 from ringup.compiler.tensor import Tensor
 from ringup.errors import CompileError, NotSupported, RingupError
 from ringup.silicon.shader import workbench
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.program import load
-from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.bench import static_code
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import code

@@ -205,20 +205,20 @@ def test_explain_tells_the_schedule_and_each_kernel_in_short(ringup, net):
         assert wanted in words, wanted
     assert any(line.startswith("grid group 8 groups of rows") for line in words)
     assert any(line.startswith("reduce part") for line in words)
-    assert "--- rdna" not in out
+    assert "--- amd" not in out
 
 
 def test_explain_of_a_kernel_shows_every_pass_in_order_and_the_code(ringup, net):
     _, out, _ = ringup("explain", "net.py", "--kernel", "0")
     heads = re.findall(r"^--- (.*?) -+$", out, re.MULTILINE)
     assert heads == [
-        "machine lower", "machine hoist", "machine drop", "rdna select", "rdna schedule", "rdna allocate", "rdna dual", "rdna waits",
-        "rdna hazards", "rdna clause", "rdna delay", "assembly",
+        "machine lower", "machine hoist", "machine drop", "amd select", "amd schedule", "amd allocate", "amd dual", "amd waits",
+        "amd hazards", "amd clause", "amd delay", "assembly",
     ]  # fmt: skip
-    before, after = out.split("--- rdna delay")
+    before, after = out.split("--- amd delay")
     assert "s_delay_alu" not in before
     assert after.count("s_delay_alu") > 2
-    before, after = out.split("--- rdna allocate")
+    before, after = out.split("--- amd allocate")
     # Registers are virtual until the allocation.
     assert "v%" in before
     assert "v%" not in after
@@ -235,7 +235,7 @@ def test_explain_of_a_kernel_shows_every_pass_in_order_and_the_code(ringup, net)
         "--pass",
         "machine drop",
     )
-    assert re.findall(r"^--- (.*?) -+$", only, re.MULTILINE) == ["machine drop", "rdna select"]
+    assert re.findall(r"^--- (.*?) -+$", only, re.MULTILINE) == ["machine drop", "amd select"]
 
 
 @pytest.mark.parametrize(

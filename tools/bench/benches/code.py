@@ -3,7 +3,7 @@ both results are measured in the same way.
 
 Both code objects run on the virtual cores with the same data. They must give the same output. The run shows how often
 each block is executed. Instructions are counted in the decoded bytes of both. Cycles are those of
-`compiler/rdna/model.py`, at the occupancy that each code's registers allow. Code for gfx942 is compared by what stands
+`compiler/amd/model.py`, at the occupancy that each code's registers allow. Code for gfx942 is compared by what stands
 in it (`static_code.py`).
 """
 
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringup.compiler.amd.instructions.code import Instr
+from ringup.compiler.amd.instructions.effects import effects
+from ringup.compiler.amd.instructions.limits import limits
+from ringup.compiler.amd.instructions.steps import Pair
 from ringup.compiler.compile import Step, compile_graph
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.isa.amd.objects import elf_read
-from ringup.compiler.rdna.instructions.code import Instr
-from ringup.compiler.rdna.instructions.effects import effects
-from ringup.compiler.rdna.instructions.limits import limits
-from ringup.compiler.rdna.instructions.steps import Pair
 from ringup.compiler.target import target
 from ringup.errors import NotSupported, RingupError
 from ringup.silicon.shader import workbench
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.program import load
-from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.bench import static_code
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
@@ -59,7 +59,7 @@ NO_SLOWER = Goal("ratio", 0.995)  # the model treats differences below half a pe
 TOLERANCE = 1e-5
 LOOP_NOTE = "of one wave in the innermost loop that runs most, of the whole kernel where there is none"
 CYCLE_NOTE = (
-    "modelled cycles of a wave (compiler/rdna/model.py) with as many waves on the SIMD as its registers and LDS allow"
+    "modelled cycles of a wave (compiler/amd/model.py) with as many waves on the SIMD as its registers and LDS allow"
 )
 Arrays = list[NDArray[Any]]
 

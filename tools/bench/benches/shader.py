@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from ringup.errors import RingupError
 from ringup.silicon.shader import workbench
+from ringup.silicon.shader.amd.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.handler_store import handlers
 from ringup.silicon.shader.common.state import Run
 from ringup.silicon.shader.program import CodeObject, load
-from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.handler_store import handlers
 from ringup.silicon.shader.workbench_arguments import Size
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal

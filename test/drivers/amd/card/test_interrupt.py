@@ -6,7 +6,7 @@ import pytest
 import ringup
 from ringup.errors import DeviceTimeout
 from ringup.silicon import card as virtual
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.tools.demo.kernels import BLOCK, compile_for
 
 ARGUMENTS = [256, 50, -2.2, -1.5, 0.01]

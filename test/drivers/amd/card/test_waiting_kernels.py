@@ -8,8 +8,8 @@ import pytest
 
 import ringup
 from ringup.errors import DeviceTimeout
-from ringup.silicon.shader.rdna.translator.engine import TranslatedRun
-from ringup.silicon.shader.rdna.translator.repeats import Repeats
+from ringup.silicon.shader.amd.translator.engine import TranslatedRun
+from ringup.silicon.shader.amd.translator.repeats import Repeats
 
 SOURCE = """
 typedef volatile __global int *P;

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringup.silicon import card
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.tools.competitor.pci_door import PciDoor
 
 # TIMEOUT: 5 s on an idle core.

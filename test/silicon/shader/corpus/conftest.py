@@ -17,9 +17,9 @@ import pytest
 import random_source
 
 from ringup.silicon.shader import workbench
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.program import load
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.common.paths import cache_folder
 
 HERE = Path(__file__).parent

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ringup.errors import Unmodelled
+from ringup.silicon.shader.amd.interpreter.engine import Exit, Machine, step_one
 from ringup.silicon.shader.common.launch import start_group
-from ringup.silicon.shader.rdna.interpreter.engine import Exit, Machine, step_one
 
 OUT = 0x30_0000
 ARGS = {"user_sgprs": (OUT, 0), "enable_group_id": (False, False, False)}

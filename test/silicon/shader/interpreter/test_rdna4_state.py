@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ringup.errors import NotSupported, Unmodelled
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 
 OUT = 0x30_0000
 # Each wave stores s8 at the word that its group's numbers and its own number select.

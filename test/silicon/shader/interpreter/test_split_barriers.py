@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 
 OUT = 0x30_0000
 GROUP = {"group_size": (128, 1, 1), "lds_size_bytes": 1024, "user_sgprs": (OUT, 0)}

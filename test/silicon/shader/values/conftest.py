@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
-from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, Ctx
+from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
+from ringup.silicon.shader.amd.interpreter.value_table import VALUES, Ctx
 
 # IEEE 754: total bits, and bits of the fraction. bf16 is an f32 cut short.
 SHAPES = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52)}

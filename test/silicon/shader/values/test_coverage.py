@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.decoding.gcn_names import engine_name
-from ringup.silicon.shader.rdna.decoding.generations import CDNA3, RDNA3, RDNA4
-from ringup.silicon.shader.rdna.interpreter.value_table import CDNA_VALUES, VALUES, base_mnemonic
+from ringup.silicon.shader.amd.decoding.gcn_names import engine_name
+from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3, RDNA4
+from ringup.silicon.shader.amd.interpreter.value_table import CDNA_VALUES, VALUES, base_mnemonic
 
 FORMATS = (
     "SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPDX", "VOPDY", "VINTERP",

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.values.eight_bits import FORMS, as_halves, narrowed, widened
-from ringup.silicon.shader.rdna.values.floats import ZERO
+from ringup.silicon.shader.amd.values.eight_bits import FORMS, as_halves, narrowed, widened
+from ringup.silicon.shader.amd.values.floats import ZERO
 
 KINDS = {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2}
 ALL = np.arange(256, dtype=np.uint32)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
 from ringup.silicon.shader.common.state import M0, WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
 
 SIZES = [32, 64]
 MASKS = {32: [0xFFFF_FFFF, 0, 0xF0F0_3C01, 0x8000_0000], 64: [(1 << 64) - 1, 0, 0x0123_4567_89AB_CDE0, 1 << 40]}

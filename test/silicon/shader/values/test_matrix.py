@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.common.state import MODE, WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
-from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
-from ringup.silicon.shader.rdna.translator.engine import Translator
 
 SIDE = 16
 # The first registers.

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
+from ringup.silicon.shader.amd.decoding.generations import RDNA4
 from ringup.silicon.shader.common.state import WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
-from ringup.silicon.shader.rdna.decoding.generations import RDNA4
 
 SIDE = 16
 A, B, C, D, INDEX = 8, 16, 24, 32, 40

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.mfma import MFMA
-from ringup.silicon.shader.rdna.values.context import Ctx
-from ringup.silicon.shader.rdna.values.fnuz import BF8, FP8, narrowed, values, widened
-from ringup.silicon.shader.rdna.values.matrix_sums import multiply_add
+from ringup.silicon.shader.amd.interpreter.mfma import MFMA
+from ringup.silicon.shader.amd.values.context import Ctx
+from ringup.silicon.shader.amd.values.fnuz import BF8, FP8, narrowed, values, widened
+from ringup.silicon.shader.amd.values.matrix_sums import multiply_add
 
 # Lane and element of A[i][k] (of B[k][j] with j for i) and of D[i][j] in block b. Source: AMD matrix instruction
 # calculator, `--register-layout`, for CDNA3.

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.decoding.decode import decode
 from ringup.silicon.shader.common.state import MODE, WaveState
-from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES = 32
 # MODE: denormals kept everywhere, and dx10_clamp.

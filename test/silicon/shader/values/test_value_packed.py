@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.rdna.interpreter.value_table import Ctx, finish, modify
+from ringup.silicon.shader.amd.interpreter.value_table import Ctx, finish, modify
 
 M16, M32 = 0xFFFF, 0xFFFF_FFFF
 KEPT = {"denorm_f32": 3, "denorm_f16_f64": 3}

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, base_mnemonic
+from ringup.silicon.shader.amd.interpreter.value_table import VALUES, base_mnemonic
 
 M32, M64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
 

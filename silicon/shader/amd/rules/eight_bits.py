@@ -1,0 +1,165 @@
+"""Floats of eight bits: FP8 has four exponent bits and no infinity, BF8 has five. Conversions and dot products.
+
+Source: RDNA4 ISA reference, "8-bit Math", "OPSEL with FP8 and BF8 Conversions", "V_CVT_PK_FP8_F32",
+"V_DOT4_F32_FP8_BF8".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.amd.decoding.decode import selected_byte
+from ringup.silicon.shader.amd.writer.arithmetic import as_bits
+from ringup.silicon.shader.amd.writer.wave import rule
+from ringup.silicon.shader.host.emitter import Value, like
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.amd.decoding.decode import Instruction
+    from ringup.silicon.shader.amd.writer.wave import Wave
+    from ringup.silicon.shader.host.emitter import Code
+
+
+class Octet(NamedTuple):
+    """A format of eight bits: bits of the fraction, bias, the largest number's bits, the lowest bits above it."""
+
+    fraction: int
+    bias: int
+    largest: int
+
+    @property
+    def overflow(self) -> int:
+        """The bits of what is too large: infinity, or FP8's NaN."""
+        return self.largest + 1
+
+
+FORMATS = {"fp8": Octet(3, 7, 0x7E), "bf8": Octet(2, 15, 0x7B)}
+NAN = 0x7F
+_F32_FRACTION, _F32_BIAS, _INFINITY = 23, 127, 0x7F80_0000
+
+
+def widened_octet(code: Code, octet: Value, name: str) -> Value:
+    """Convert the low byte of dwords (i32 a lane, with zeroes above) to floats, exactly."""
+    form = FORMATS[name]
+
+    def const(value: int) -> Value:
+        return code.const(value, octet.type)
+
+    size = code.op("and", octet, const(0x7F))
+    raw = code.op("shl", size, const(_F32_FRACTION - form.fraction))
+    # An exponent is so much less than a float's; the product makes denormals normal.
+    scale = code.real(2.0 ** (_F32_BIAS - form.bias), like("float", octet))
+    number = as_bits(code, code.op("fmul", code.bitcast(raw, scale.type), scale))
+    special = const(_INFINITY | 1 << 22)
+    if name == "bf8":
+        special = code.select(code.icmp("eq", size, const(form.overflow)), const(_INFINITY), special)
+    number = code.select(code.icmp("ugt", size, const(form.largest)), special, number)
+    sign = code.op("shl", code.op("and", octet, const(0x80)), const(24))
+    return code.bitcast(code.op("or", number, sign), scale.type)
+
+
+def narrowed_octet(code: Code, raw: Value, name: str, *, rounds: bool, saturates: bool) -> Value:
+    """Convert floats (their bits) to eight bits: to nearest even if it `rounds`, else towards zero.
+
+    What is too large becomes infinity or FP8's NaN, or the largest number if it `saturates`.
+    """
+    form = FORMATS[name]
+
+    def const(value: int) -> Value:
+        return code.const(value, raw.type)
+
+    size = code.op("and", raw, const(0x7FFF_FFFF))
+    shift = _F32_FRACTION - form.fraction
+    lowest = _F32_BIAS - form.bias + 1  # a float's exponent field for the smallest normal number
+    field = code.op("lshr", size, const(_F32_FRACTION))
+    # Below that exponent the last place keeps its weight: the significand is shifted further.
+    further = code.intrinsic("usub.sat", const(lowest), code.intrinsic("umax", field, const(1)))
+    further = code.intrinsic("umin", further, const(31 - shift))
+    fraction = code.op("and", size, const((1 << _F32_FRACTION) - 1))
+    hidden = code.icmp("ne", field, const(0))
+    significand = code.op("or", fraction, code.select(hidden, const(1 << _F32_FRACTION), const(0)))
+    by = code.op("add", further, const(shift))
+    # A number that is too small for this shift is less than half of the last place.
+    kept = code.op("lshr", significand, by)
+    if rounds:
+        half = code.op("sub", code.op("shl", const(1), code.op("sub", by, const(1))), const(1))
+        kept = code.op("lshr", code.op("add", code.op("add", significand, half), code.op("and", kept, const(1))), by)
+    is_normal = code.icmp("uge", field, const(lowest))
+    base = code.op("shl", code.op("sub", field, const(lowest)), const(form.fraction))
+    found = code.select(is_normal, code.op("add", base, kept), kept)
+    too_large = code.icmp("ugt", found, const(form.largest))
+    huge = code.icmp("uge", size, const(_INFINITY))
+    too_large = code.op("or", too_large, huge)
+    found = code.select(too_large, const(form.largest if saturates else form.overflow), found)
+    found = code.select(code.icmp("ugt", size, const(_INFINITY)), const(NAN), found)
+    return code.op("or", found, code.op("and", code.op("lshr", raw, const(24)), const(0x80)))
+
+
+def _octet(code: Code, whole: Value, at: int) -> Value:
+    moved = code.op("lshr", whole, code.const(8 * at, whole.type))
+    return code.op("and", moved, code.const(0xFF, whole.type))
+
+
+def _convert_one(wave: Wave, ins: Instruction, name: str) -> None:
+    whole = wave.src(ins.uses[0], "i32", ins)
+    octet = _octet(wave.code, whole, selected_byte(ins))
+    wave.put(ins.defs[0], as_bits(wave.code, widened_octet(wave.code, octet, name)), ins)
+
+
+def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
+    """Convert two bytes into two registers."""
+    code = wave.code
+    operand = ins.uses[0]
+    whole = wave.src(operand, "i16", ins) if operand.size_bits == 16 else wave.src(operand, "i32", ins)
+    whole = code.resize(whole, "i32")
+    low, high = (as_bits(code, widened_octet(code, _octet(code, whole, at), name)) for at in range(2))
+    wide = code.op("shl", code.resize(high, "i64"), wave.const(32, "i64"))
+    wave.put(ins.defs[0], code.op("or", code.resize(low, "i64"), wide), ins)
+
+
+def _pack(wave: Wave, ins: Instruction, name: str) -> None:
+    code = wave.code
+    sources = [one for one in ins.uses if one.direction == "use"]
+    low, high = (
+        narrowed_octet(code, wave.src(one, "i32", ins), name, rounds=True, saturates=wave.mode.fp16_ovfl)
+        for one in sources
+    )
+    both = code.op("or", low, code.op("shl", high, wave.const(8, "i32")))
+    wave.put(ins.defs[0], code.resize(both, "i16"), ins)
+
+
+def _stochastic(wave: Wave, ins: Instruction, name: str) -> None:
+    """Add the top bits of src1 below the last place, and truncate. GUESS: see `values/eight_bits.py`."""
+    code, (number, noise) = wave.code, (one for one in ins.uses if one.direction == "use")
+    raw, random = wave.src(number, "i32", ins), wave.src(noise, "i32", ins)
+    shift = 32 - (_F32_FRACTION - FORMATS[name].fraction)
+    special = code.op("and", raw, wave.const(_INFINITY, "i32"))
+    finite = code.icmp("ne", special, wave.const(_INFINITY, "i32"))
+    moved = code.op("add", raw, code.op("lshr", random, wave.const(shift, "i32")))
+    raw = code.select(finite, moved, raw)
+    octet = narrowed_octet(code, raw, name, rounds=False, saturates=wave.mode.fp16_ovfl)
+    place = 8 * selected_byte(ins)
+    old = code.op("and", wave.vgpr(ins.defs[0].index), wave.const(~(0xFF << place) & 0xFFFF_FFFF, "i32"))
+    wave.put(ins.defs[0], code.op("or", old, code.op("shl", octet, wave.const(place, "i32"))), ins)
+
+
+def _dot4(wave: Wave, ins: Instruction, first: str, second: str) -> None:
+    """Add four products to src2, one after the other, and round each sum to nearest even."""
+    code, (a, b, c) = wave.code, ins.uses
+    left, right = wave.src(a, "i32", ins), wave.src(b, "i32", ins)
+    total = wave.code.bitcast(wave.src(c, "i32", ins), wave.vec("float"))
+    total = wave.modified(total, neg=c.neg_halves[0], abs_=c.neg_halves[1])
+    for at in range(4):
+        factors = (widened_octet(code, _octet(code, one, at), name) for one, name in ((left, first), (right, second)))
+        # The product is exact.
+        total = code.op("fadd", total, code.op("fmul", *factors))
+    wave.put(ins.defs[0], as_bits(code, total), ins)
+
+
+for _name in FORMATS:
+    rule(f"v_cvt_f32_{_name}")(partial(_convert_one, name=_name))
+    rule(f"v_cvt_pk_f32_{_name}")(partial(_convert_two, name=_name))
+    rule(f"v_cvt_pk_{_name}_f32")(partial(_pack, name=_name))
+    rule(f"v_cvt_sr_{_name}_f32")(partial(_stochastic, name=_name))
+    for _other in FORMATS:
+        rule(f"v_dot4_f32_{_name}_{_other}")(partial(_dot4, first=_name, second=_other))
