@@ -1,4 +1,4 @@
-"""Graphs compiled for gfx1201 give NumPy's numbers on the virtual cores of gfx1201, in strict mode.
+"""Graphs compiled for gfx1201 and gfx1151 give NumPy's numbers on their virtual cores, in strict mode.
 
 The cores are written from AMD's document and know nothing of the compiler.
 """
@@ -13,7 +13,6 @@ from language.small_graphs import CASES, wide
 from ringup.compiler.isa.amd import processor
 from ringup.compiler.tensor import Tensor, device
 
-TARGET = "gfx1201"
 draw = np.random.default_rng(12)
 
 
@@ -52,21 +51,27 @@ MORE = {
 }  # fmt: skip
 
 
-# Words in names of cases, and what their code is here to try.
+# Words in names of cases, and what their code is here to try on gfx1201 and on gfx1151.
 USES = {
-    ("product of matrices", "f16 product", "bf16 product", "i8", "u8 product", "f16 attention"): "v_wmma",
-    ("long",): "s_barrier_signal",
+    ("product of matrices", "f16 product", "bf16 product", "i8", "u8 product", "f16 attention"): ("v_wmma", "v_wmma"),
+    ("long",): ("s_barrier_signal", "s_barrier"),
 }
+# Most of gfx1151's code is as gfx1100's.
+OF_RDNA3_5 = ("ragged bf16 product", "i8 product", "f16 attention", "long softmax")
+WAYS = [
+    *(("gfx1201", name) for name in CASES | MORE),
+    *(pytest.param("gfx1151", name, marks=() if name in OF_RDNA3_5 else pytest.mark.fuzz) for name in CASES | MORE),
+]
 
 
-@pytest.mark.parametrize("name", CASES | MORE)
-def test_code_for_rdna4_computes_what_numpy_does(name):
+@pytest.mark.parametrize(("target", "name"), WAYS)
+def test_code_for_a_later_generation_computes_what_numpy_does(target, name):
     make, wanted, tolerance = (CASES | MORE)[name]
-    cores = on_cores.Cores(target=TARGET)
+    cores = on_cores.Cores(target=target)
     with device(cores):
         found = make().numpy()
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
-    used = {one.form.name for binary in cores.graph.binaries for _, one in processor(TARGET).walk(binary.code) if one}
-    for kind, instruction in USES.items():
+    used = {one.form.name for binary in cores.graph.binaries for _, one in processor(target).walk(binary.code) if one}
+    for kind, instructions in USES.items():
         if any(one in name for one in kind):
-            assert any(one.startswith(instruction) for one in used), name
+            assert any(one.startswith(instructions[target == "gfx1151"]) for one in used), name

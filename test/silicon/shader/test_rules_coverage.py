@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4
+from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA3_5, RDNA4
 from ringup.silicon.shader.amd.writer.wave import RULES
 
 FORMATS = (
@@ -24,7 +24,7 @@ FORMATS = (
     "VINTERP",
 )
 
-GENERATIONS = pytest.mark.parametrize("of", [RDNA3, RDNA4], ids=["rdna3", "rdna4"])
+GENERATIONS = pytest.mark.parametrize("of", [RDNA3, RDNA3_5, RDNA4], ids=["rdna3", "rdna3.5", "rdna4"])
 REASONS = {
     "control flow and hardware registers: the translator's own": (
         "s_call_b64", "s_getpc_b64", "s_getreg_b32", "s_rfe_b64", "s_setpc_b64", "s_setreg_b32", "s_setreg_imm32_b32",
@@ -61,10 +61,10 @@ def test_every_alu_opcode_without_a_rule_has_its_reason(of):
 
 
 def test_every_reason_is_of_an_opcode_that_there_is():
-    assert {one for group in REASONS.values() for one in group} <= names_of(RDNA3) | names_of(RDNA4)
+    assert {one for group in REASONS.values() for one in group} <= names_of(RDNA3_5) | names_of(RDNA4)
 
 
 def test_every_alu_rule_is_of_an_opcode_that_there_is():
-    names = names_of(RDNA3) | names_of(RDNA4)
+    names = names_of(RDNA3_5) | names_of(RDNA4)
     names |= {one.replace("v_dual_", "v_", 1) for one in names}
     assert {one for one in RULES if one[:2] in ("s_", "v_")} <= names

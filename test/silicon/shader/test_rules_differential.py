@@ -11,7 +11,7 @@ import pytest
 
 from ringup.autogen import isa
 from ringup.silicon.shader.amd.decoding.decode import IllegalInstruction, Instruction, decode, of_wave
-from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4, Generation
+from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA3_5, RDNA4, Generation
 from ringup.silicon.shader.amd.decoding.text import text
 from ringup.silicon.shader.amd.writer.wave import RULES
 from ringup.silicon.shader.common import state
@@ -338,20 +338,21 @@ def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, in
     assert not wrong, "\n".join(wrong[:12])
 
 
-# MODE 23 saturates conversions to eight bits.
-RDNA4_CASES = [
-    ("scalar", 32, 0xF0), ("scalar", 32, 0), ("float", 32, 0xF0), ("float", 64, 0x80_0000), ("float", 32, 0x50), ("integer", 64, 0xF0),
-    ("matrix", 64, 0xF0), *(pytest.param("matrix", 32, bits, marks=pytest.mark.fuzz) for bits in (0, 0xF0)),
+# MODE 23 saturates conversions to eight bits; MODE 9 is IEEE on RDNA3.5.
+LATER_CASES = [
+    (RDNA3_5, "scalar", 32, 0x2F0), (RDNA3_5, "scalar", 64, 0), (RDNA4, "scalar", 32, 0xF0), (RDNA4, "scalar", 32, 0),
+    (RDNA4, "float", 32, 0xF0), (RDNA4, "float", 64, 0x80_0000), (RDNA4, "float", 32, 0x50), (RDNA4, "integer", 64, 0xF0),
+    (RDNA4, "matrix", 64, 0xF0), *(pytest.param(RDNA4, "matrix", 32, bits, marks=pytest.mark.fuzz) for bits in (0, 0xF0)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "lanes", "bits"), RDNA4_CASES)
-def test_rules_of_instructions_that_only_rdna4_has(kind, lanes, bits, translated, interpreted):
+@pytest.mark.parametrize(("of", "kind", "lanes", "bits"), LATER_CASES)
+def test_rules_of_instructions_that_rdna3_lacks(of, kind, lanes, bits, translated, interpreted):
     rng = random.Random(f"{kind} {lanes} {bits}")
-    names = names_of(RDNA4, kind) - names_of(RDNA3, kind)
+    names = names_of(of, kind) - names_of(RDNA3, kind)
     # A product takes much longer to translate than any other instruction.
     each = {"scalar": 3, "matrix": 1}.get(kind, 2)
-    code = instructions(rng, names, lanes, each=each, of=RDNA4)
+    code = instructions(rng, names, lanes, each=each, of=of)
     assert {one.mnemonic for one in code} == names
     mine, theirs = translated(code, lanes, VGPRS, bits), interpreted(code, lanes, VGPRS)
     assert all(mine)
@@ -361,7 +362,7 @@ def test_rules_of_instructions_that_only_rdna4_has(kind, lanes, bits, translated
 
 @pytest.mark.fuzz
 @pytest.mark.seeds(1)
-@pytest.mark.parametrize("of", [RDNA3, RDNA4], ids=["rdna3", "rdna4"])
+@pytest.mark.parametrize("of", [RDNA3, RDNA3_5, RDNA4], ids=["rdna3", "rdna3.5", "rdna4"])
 def test_rules_give_what_the_interpreter_gives_in_any_mode(of, seed, translated, interpreted):
     rng = random.Random(seed)
     kind, lanes = rng.choice(("scalar", "integer", "float", "float", "compare", "matrix")), rng.choice((32, 64))

@@ -714,7 +714,7 @@ def of_wave(ins: Instruction, wave_size: int) -> Instruction:
         raise IllegalInstruction(f"{ins.mnemonic} with index {ins.fields['opsel']} in a wave{wave_size}")
     if wave_size == 32 or not ins.mnemonic.startswith(MATRIX_PRODUCTS):
         return ins
-    halved = ("vdst", "src2") if ins.generation is RDNA3 else ("vdst", "src0", "src1", "src2")
+    halved = ("vdst", "src2") if ins.generation.copies_matrices else ("vdst", "src0", "src1", "src2")
     operands = tuple(
         replace(one, size_bits=one.size_bits // 2) if one.field in halved and one.size_bits > 32 else one
         for one in ins.operands

@@ -35,6 +35,8 @@ class Generation(NamedTuple):
     """What the engines ask about a generation of the cores."""
 
     name: str
+    # The generation whose reserved bits, hardware registers and texts it has.
+    family: str
     # The processor in `autogen.isa` whose encodings it has.
     facts: str
     # Formats by their names in the facts, and by those their fields, where the engines name them differently.
@@ -66,6 +68,8 @@ class Generation(NamedTuple):
     trap_id: tuple[int, int]
     # The hardware register that contains SCC, which a trap handler may write.
     scc_register: int
+    # A wave holds factors of matrices twice, and a 16-bit element of C and D in one half of a register.
+    copies_matrices: bool
     # Its encodings are GCN's, see `gcn.py`.
     is_gcn: bool
     # The translator has rules for it. Without them the interpreter executes everything.
@@ -86,13 +90,18 @@ def _orders(load: str, store: str, lds: str, scalar: str) -> Orders:
 
 
 RDNA3 = Generation(
-    "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
+    "RDNA 3", "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, is_gcn=False, is_translated=True,
+    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, copies_matrices=True, is_gcn=False, is_translated=True,
 )  # fmt: skip
 
+# Source: RDNA3.5 ISA reference, "SALU Floating Point"; LLVM AMDGPU.td, FeatureISAVersion11_5_Common, which has
+# FeatureDPPSrc1SGPR and not FeatureVALUTransUseHazard.
+RDNA3_5 = RDNA3._replace(name="RDNA 3.5", facts="gfx1151", permutes_beside_scalars=True, trails_transcendentals=False)
+
 RDNA4 = Generation(
+    "RDNA 4",
     "RDNA 4",
     "gfx1201",
     {
@@ -120,11 +129,13 @@ RDNA4 = Generation(
     trails_transcendentals=False,
     trap_id=(60, 4),
     scc_register=4,
+    copies_matrices=False,
     is_gcn=False,
     is_translated=True,
 )  # fmt: skip
 
 CDNA3 = Generation(
+    "CDNA 3",
     "CDNA 3",
     "gfx942",
     {"VOP3A": "VOP3", "VOP3B": "VOP3SD"},
@@ -144,20 +155,22 @@ CDNA3 = Generation(
     trails_transcendentals=False,
     trap_id=(48, 8),
     scc_register=2,
+    copies_matrices=False,
     is_gcn=True,
     is_translated=False,
 )  # fmt: skip
 
-GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA4)}
+GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4)}
 # Of the generations that are translated, by counter as programs write it: its largest value. No two of them give one
 # name different values.
 LARGEST_COUNTS: Mapping[str, int] = {
-    f"{name}cnt": largest for one in (RDNA3, RDNA4) for name, largest in one.counters.items()
+    f"{name}cnt": largest for one in GENERATIONS.values() for name, largest in one.counters.items()
 }
 
 # By the name of the processor that code is compiled for.
 TARGETS: Mapping[str, Generation] = {
-    "gfx1100": RDNA3, "gfx1101": RDNA3, "gfx1102": RDNA3, "gfx1103": RDNA3, "gfx1200": RDNA4, "gfx1201": RDNA4,
+    "gfx1100": RDNA3, "gfx1101": RDNA3, "gfx1102": RDNA3, "gfx1103": RDNA3,
+    "gfx1150": RDNA3_5, "gfx1151": RDNA3_5, "gfx1152": RDNA3_5, "gfx1153": RDNA3_5, "gfx1200": RDNA4, "gfx1201": RDNA4,
     "gfx942": CDNA3,
 }  # fmt: skip
 

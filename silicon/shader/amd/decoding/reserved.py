@@ -17,23 +17,23 @@ _VOP = {
 _DS = ("addr", "data0", "data1", "offset0", "offset1", "vdst")
 # By generation and format: the fields that must be zero (or the value in `_FIXED`) in opcodes that do not use them.
 _ZERO_IF_UNUSED = {
-    RDNA3.name: _VOP | {
+    RDNA3.family: _VOP | {
         "SMEM": ("dlc", "glc"), "DS": (*_DS, "gds"), "MTBUF": ("tfe",), "MUBUF": ("dlc", "glc", "idxen", "offen", "tfe"),
         "MIMG": ("d16", "ssamp"),
     },
-    CDNA3.name: {
+    CDNA3.family: {
         **{one: _VOP[one] for one in ("SOPP", "VOP1", "VOP3", "VOP3SD", "VOP3P")}, "DS": (*_DS, "gds", "acc"), "FLAT": ("saddr", "lds"),
         "GLOBAL": ("lds", "acc"), "SCRATCH": ("acc",), "MUBUF": ("lds", "idxen", "acc"),
         "VOP3P-MAI": ("cbsz", "abid", "blgp"),
     },
-    RDNA4.name: _VOP | {
+    RDNA4.family: _VOP | {
         "DS": _DS, "MUBUF": ("tfe",), "VIMAGE": ("d16", "vaddr4"), "VSAMPLE": ("d16", "samp"),
     },
 }  # fmt: skip
 _FIXED = {
-    RDNA3.name: {"FLAT": {"saddr": 124}},
-    CDNA3.name: {},
-    RDNA4.name: {"FLAT": {"saddr": 124}, "GLOBAL": {"saddr": 124}},
+    RDNA3.family: {"FLAT": {"saddr": 124}},
+    CDNA3.family: {},
+    RDNA4.family: {"FLAT": {"saddr": 124}, "GLOBAL": {"saddr": 124}},
 }
 # Of image_bvh*_intersect_ray.
 _RAYS = {
@@ -47,9 +47,9 @@ _WHOLE = ("v_wmma", "v_swmmac", "v_dot4_f32")
 _SET = {"opsel_hi": 3, "opsel_hi2": 1}
 # Bits in no field. Those of MUBUF are the sign of an offset that may not be negative.
 _ZERO_BITS = {
-    RDNA3.name: {"VOP3P": 1 << 23, "LDSDIR": 3 << 22},
-    CDNA3.name: {},
-    RDNA4.name: {"VOP3P": 1 << 23, "LDSDIR": 1 << 22, "DS": 1 << 17, "MUBUF": 1 << 95},
+    RDNA3.family: {"VOP3P": 1 << 23, "LDSDIR": 3 << 22},
+    CDNA3.family: {},
+    RDNA4.family: {"VOP3P": 1 << 23, "LDSDIR": 1 << 22, "DS": 1 << 17, "MUBUF": 1 << 95},
 }
 
 # Bit i: the neg and abs bits of VOP3 source i may be set without effect. For other opcodes: the sources for which neg
@@ -88,7 +88,7 @@ def required_bits(row: InstructionFacts, fmt: FormatFacts, of: Generation) -> tu
     for flag in row.flags:
         if flag.startswith("needs-"):
             used[flag.removeprefix("needs-").partition("=")[0]] = -1
-    wanted = dict.fromkeys(_ZERO_IF_UNUSED[of.name].get(row.format, ()), 0) | _FIXED[of.name].get(row.format, {})
+    wanted = dict.fromkeys(_ZERO_IF_UNUSED[of.family].get(row.format, ()), 0) | _FIXED[of.family].get(row.format, {})
     if row.mnemonic.endswith("intersect_ray"):
         wanted |= _RAYS[row.format]
     if of is RDNA4 and any(one.field == "sdata" and one.kinds == ("imm",) for one in row.operands):
@@ -108,7 +108,7 @@ def required_bits(row: InstructionFacts, fmt: FormatFacts, of: Generation) -> tu
         used |= {"neg": signs, "abs": signs, "opsel": ~zero}
         if row.mnemonic.startswith("v_cmpx"):
             used["vdst"] = -1
-    mask, value = _ZERO_BITS[of.name].get(row.format, 0), 0
+    mask, value = _ZERO_BITS[of.family].get(row.format, 0), 0
     # The sign of the offset.
     if of is RDNA4 and row.mnemonic.startswith(("s_buffer", "s_atc_probe_buffer")):
         mask |= 1 << fmt.fields["offset"][0]

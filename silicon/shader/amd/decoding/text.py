@@ -109,7 +109,7 @@ def _core(ins: Instruction, one: Operand) -> str:
         letter, index = ("a", one.index - gcn.FIRST_ACC) if one.index >= gcn.FIRST_ACC else ("v", one.index)
         return _range(letter, index, one.size_bits) + half
     if one.field == "soffset" and ins.format == "SMEM" and one.index == enc.NULL and not _has_offset_operand(ins):
-        return _hex(ins.offset) if ins.generation is RDNA3 else f"{ins.offset:#x}"
+        return _hex(ins.offset) if ins.generation.family == RDNA3.family else f"{ins.offset:#x}"
     if one.field == "offset":
         return f"{ins.offset:#x}"
     if one.kind == "sgpr":
@@ -234,7 +234,7 @@ def modifiers(ins: Instruction) -> list[str]:
         found += _broadcasts(ins)
     if ins.format == "VINTERP":
         found.append(f"wait_exp:{fields['waitexp']}")
-    if ins.format == "LDSDIR" and ins.generation is RDNA3:
+    if ins.format == "LDSDIR" and ins.generation.family == RDNA3.family:
         found.append(f"wait_vdst:{fields['wait_va']}")
     elif ins.format == "LDSDIR":
         found += [f"wait_va_vdst:{fields['wait_va']}", f"wait_vm_vsrc:{fields['wait_vmvsrc']}"]

@@ -11,7 +11,6 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.decoding import decode
 from ringup.silicon.shader.amd.decoding.gcn import WHOLE_DWORD
-from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.interpreter.dpp import Permutation
 from ringup.silicon.shader.amd.interpreter.gcn_alu import indexed, placed, selected
 from ringup.silicon.shader.amd.interpreter.mfma import shape_of, undefined_registers
@@ -492,7 +491,7 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
         if _computes(step, ins.mnemonic):
             undefined[:, at] |= added
             # The other half of each register is kept.
-            if d.type in ("f16", "bf16") and ins.generation is RDNA3:
+            if d.type in ("f16", "bf16") and ins.generation.copies_matrices:
                 undefined[:, at] &= step.regs.vector_undefined(d.index + at)
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])

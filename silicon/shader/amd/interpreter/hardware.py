@@ -162,7 +162,7 @@ _HARDWARE_CDNA3: Mapping[int, Callable[[Step], int]] = {
     15: _bases,
     20: lambda step: step.machine.dispatch.xcc_id,
 }
-HARDWARE = {RDNA3.name: _HARDWARE_RDNA3, RDNA4.name: _HARDWARE_RDNA4, CDNA3.name: _HARDWARE_CDNA3}
+HARDWARE = {RDNA3.family: _HARDWARE_RDNA3, RDNA4.family: _HARDWARE_RDNA4, CDNA3.family: _HARDWARE_CDNA3}
 FLUSH_IB = 14
 # HW_REG number: word, bits that a program may write, bits that a trap handler may write
 _WRITABLE_RDNA3 = {
@@ -181,7 +181,7 @@ _WRITABLE_RDNA4 = {
     26: (SCHED_MODE, 0xFFFF_FFFF, 0xFFFF_FFFF),
 }
 _WRITABLE_CDNA3 = {number: _WRITABLE_RDNA3[number] for number in (1, 2, 3)}
-WRITABLE = {RDNA3.name: _WRITABLE_RDNA3, RDNA4.name: _WRITABLE_RDNA4, CDNA3.name: _WRITABLE_CDNA3}
+WRITABLE = {RDNA3.family: _WRITABLE_RDNA3, RDNA4.family: _WRITABLE_RDNA4, CDNA3.family: _WRITABLE_CDNA3}
 # Registers without a word of their own, which a trap handler writes through a function.
 _ASSEMBLED: Mapping[int, tuple[Callable[[Step], int], Callable[[Step, int], None]]] = {
     4: (_state, _set_state), 17: (_exceptions, _set_exceptions),
@@ -191,7 +191,7 @@ _ASSEMBLED: Mapping[int, tuple[Callable[[Step], int], Callable[[Step, int], None
 def _hardware(step: Step) -> tuple[int, int, int]:
     simm = step.field["simm16"]
     number, offset, size = simm & 0x3F, simm >> 6 & 0x1F, (simm >> 11) + 1
-    if number not in HARDWARE[step.machine.generation.name] and (
+    if number not in HARDWARE[step.machine.generation.family] and (
         number != FLUSH_IB or step.machine.generation is RDNA4
     ):
         raise Unmodelled(f"hardware register {number} of {step.ins.mnemonic} at {step.pc:#x}")
@@ -200,7 +200,7 @@ def _hardware(step: Step) -> tuple[int, int, int]:
 
 def get_register(step: Step) -> Exit:
     number, offset, mask = _hardware(step)
-    readers = HARDWARE[step.machine.generation.name]
+    readers = HARDWARE[step.machine.generation.family]
     value = readers[number](step) if number in readers else 0
     step.regs.set_scalar(step.field["sdst"], value >> offset & mask)
     return Exit.NEXT
@@ -210,7 +210,7 @@ def set_register(step: Step) -> Exit:
     number, offset, mask = _hardware(step)
     literal = step.ins.literal
     source = step.regs.scalar(step.field["sdst"]) if literal is None else literal
-    writable = WRITABLE[step.machine.generation.name]
+    writable = WRITABLE[step.machine.generation.family]
     if step.machine.generation is RDNA4 and number in _ASSEMBLED and step.regs.privileged:
         read, write = _ASSEMBLED[number]
         write(step, read(step) & ~(mask << offset) | (source & mask) << offset)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from ringup.silicon.shader.amd.decoding.decode import SHORT_SPARSE
-from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.values.context import Ctx, Vector
 from ringup.silicon.shader.amd.values.eight_bits import BF8, FP8, as_halves
 from ringup.silicon.shader.amd.values.floats import BF16, F16, F32, NEAREST, Bits, Format
@@ -94,7 +93,7 @@ class _Spread:
 
 def layout(ins: Instruction) -> Layout:
     """Return the layout of an instruction's matrices."""
-    return _Copied() if ins.generation is RDNA3 else _Spread()
+    return _Copied() if ins.generation.copies_matrices else _Spread()
 
 
 # Their A, or their A and B, have 16 elements of four bits along K, which the low half of a wave64 holds.
@@ -127,7 +126,7 @@ def _addend(ctx: Ctx, form: Format, c: Bits) -> Bits:
     of, groups, dwords = layout(ctx.ins), ctx.lanes // SIZE, _dwords(c)
     if form is F32:
         return of.rows(groups, dwords)
-    if ctx.ins.generation is RDNA3:
+    if ctx.ins.generation.copies_matrices:
         return of.rows(groups, dwords) >> _half(ctx) & U32(0xFFFF)
     return of.rows(groups, dwords.view("<u2").astype(U32)[:, : SIZE // groups])
 
@@ -142,7 +141,7 @@ def _result(ctx: Ctx, form: Format, total: Bits) -> Bits:
     found = layout(ctx.ins).registers(ctx.lanes // SIZE, total)
     if form is F32:
         return found
-    if ctx.ins.generation is RDNA3:
+    if ctx.ins.generation.copies_matrices:
         first, shift = ctx.ins.defs[0].index, _half(ctx)
         old = ctx.vgprs[first : first + found.shape[1]].T
         return old & ~(U32(0xFFFF) << shift) | found << shift

@@ -19,7 +19,6 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import SHORT_SPARSE
-from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.rules.eight_bits import widened_octet
 from ringup.silicon.shader.amd.writer.arithmetic import (
     HOST_FUSES,
@@ -380,7 +379,7 @@ def _matrix_c(wave: Wave, operand: Operand, kind: Kind, count: int) -> list[Valu
 
 
 def _variant(wave: Wave, ins: Instruction) -> Variant:
-    kind, is_spread = KINDS[ins.mnemonic], ins.generation is not RDNA3
+    kind, is_spread = KINDS[ins.mnemonic], not ins.generation.copies_matrices
     a, b, c = (next(one for one in ins.uses if one.field == name) for name in ("src0", "src1", "src2"))
     is_integer = kind.result == "i32"
     signed = (a.neg_halves[0], b.neg_halves[0]) if is_integer else (False, False)

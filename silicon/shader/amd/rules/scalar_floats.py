@@ -1,7 +1,7 @@
 """Floats of the scalar ALU, and the vector ALU's functions of scalars: what the vector ALU computes for one lane.
 
-An f16 is in the low half of its register; a result clears the high half. Source: RDNA4 ISA reference, "SALU Floating
-Point", "Pseudo-scalar Transcendental Instructions".
+An f16 is in the low half of its register; a result clears the high half. Source: RDNA3.5 and RDNA4 ISA
+references, "SALU Floating Point", "Pseudo-scalar Transcendental Instructions".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.host.emitter import Value
 
 _PLAIN = ("add", "sub", "mul", "fmac", "fmaak", "fmamk")
-_SELECTED = ("min_num", "max_num", "minimum", "maximum")
+_SELECTED = ("min", "max", "min_num", "max_num", "minimum", "maximum")
 
 
 def _single(wave: Wave, name: str, *, denormals: int | None = None) -> Float:

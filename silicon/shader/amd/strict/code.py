@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS
-from ringup.silicon.shader.amd.decoding.generations import LARGEST_COUNTS, RDNA3
+from ringup.silicon.shader.amd.decoding.generations import LARGEST_COUNTS
 from ringup.silicon.shader.amd.decoding.memory_effects import BLOCKS, memory_effects
 from ringup.silicon.shader.amd.rules.global_memory import own_lanes
 from ringup.silicon.shader.amd.rules.lds import exchanged
@@ -379,7 +379,7 @@ class Guard(Shadows):
             if added in sources:
                 known = code.op("and", known, self.source(added, kind))
             # The other half of each register is kept on RDNA3.
-            keeps = ins.defs[0].type in ("f16", "bf16") and ins.generation is RDNA3
+            keeps = ins.defs[0].type in ("f16", "bf16") and ins.generation.copies_matrices
             return code.op("or", known, self.get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))

@@ -1,7 +1,7 @@
 """Floats of the scalar ALU: what the vector ALU computes for one lane, without modifiers.
 
-An f16 is in the low half of its register; a result clears the high half. Source: RDNA4 ISA reference, "SALU Floating
-Point".
+An f16 is in the low half of its register; a result clears the high half. Source: RDNA3.5 and RDNA4 ISA
+references, "SALU Floating Point".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringup.silicon.shader.amd.values.float_arithmetic import FLOAT
 
 _COMPARED = ("lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt", "nle", "neq", "nlt")
 _COMPUTED = (
-    "add", "sub", "mul", "min_num", "max_num", "minimum", "maximum", "fmac", "ceil", "floor", "trunc", "rndne",
+    "add", "sub", "mul", "min", "max", "min_num", "max_num", "minimum", "maximum", "fmac", "ceil", "floor", "trunc", "rndne",
 )  # fmt: skip
 _CONVERTED = ("f32_i32", "f32_u32", "i32_f32", "u32_f32", "f16_f32", "f32_f16", "pk_rtz_f16_f32")
 

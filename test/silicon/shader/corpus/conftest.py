@@ -1,5 +1,5 @@
-"""clang as the reference: one C source compiled for the GPU (clang 19: gfx1100, gfx1201, gfx942) and for this computer,
-and run on the same data.
+"""clang as the reference: one C source compiled for the GPU (clang 19: gfx1100, gfx1151, gfx1201, gfx942) and for this
+computer, and run on the same data.
 """
 
 from __future__ import annotations
@@ -166,6 +166,14 @@ def pytest_generate_tests(metafunc):
                 for i, case in enumerate(found)
             ],
         )
+    elif "case_of_rdna3_5" in metafunc.fixturenames:
+        metafunc.parametrize(
+            ("case_of_rdna3_5", "number"),
+            [
+                pytest.param(case, i, id=case.name, marks=() if i % 32 == 12 else pytest.mark.fuzz)
+                for i, case in enumerate(found)
+            ],
+        )
     elif "case_of_cdna3" in metafunc.fixturenames:
         metafunc.parametrize(
             ("case_of_cdna3", "number"),
@@ -217,7 +225,7 @@ def corpus():
     return SimpleNamespace(
         Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
         compiled=compiled, values=values, launch=launch,
-        engines=(Translator(), Translator(target="gfx1201"), Interpreter(target="gfx942")),
+        engines=(Translator(), Translator(target="gfx1201"), Interpreter(target="gfx942"), Translator(target="gfx1151")),
     )  # fmt: skip
 
 

@@ -26,6 +26,11 @@ def test_the_interpreter_on_code_for_cdna3(check, case_of_cdna3, number):
     check(case_of_cdna3, levels[number // 16 % len(levels)], 64, "interpreter", 1, "gfx942")
 
 
+def test_the_translator_on_code_for_rdna3_5(check, case_of_rdna3_5, number):
+    ways, turn = (("-O1", 32), *TURNS), number // 32
+    check(case_of_rdna3_5, *ways[turn % len(ways)], "translator", 2, ("gfx1150", "gfx1151")[number % 2])
+
+
 def test_both_engines_on_code_for_rdna4(check, case_of_rdna4, number):
     ways, turn = (("-O1", 32), *TURNS), number // 8
     processor = ("gfx1200", "gfx1201")[turn // len(ways) % 2]

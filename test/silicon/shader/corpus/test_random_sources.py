@@ -13,7 +13,9 @@ LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 
 
 @pytest.mark.seeds(3)
-@pytest.mark.parametrize("number", [0, 1, 2], ids=["gfx1100", "gfx1201", "gfx942"])
+@pytest.mark.parametrize(
+    "number", [0, 1, 2, pytest.param(3, marks=pytest.mark.fuzz)], ids=["gfx1100", "gfx1201", "gfx942", "gfx1151"]
+)
 def test_random_sources_compute_the_same_and_break_no_rule(corpus, number, seed, tmp_path):
     engine = corpus.engines[number]
     source = corpus.Source(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringup.autogen import isa
 from ringup.silicon.shader.amd.decoding.gcn_names import engine_name
-from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3, RDNA4
+from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3_5, RDNA4
 from ringup.silicon.shader.amd.interpreter.value_table import CDNA_VALUES, VALUES, base_mnemonic
 
 FORMATS = (
@@ -33,7 +33,7 @@ REASONS = {
 def names():
     return {
         base_mnemonic(of.renamed.get(one.mnemonic, one.mnemonic))
-        for of in (RDNA3, RDNA4)
+        for of in (RDNA3_5, RDNA4)
         for one in isa.target(of.facts).instructions
         if one.format in FORMATS
     }
