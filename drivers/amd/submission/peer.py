@@ -1,7 +1,7 @@
 """Two Radeons of one program: one reaches the other's memory over the bus, or the host carries the bytes between them.
 
 No kernel and no register says whether the switches and the root between two cards pass requests on. So a page is stored
-and read over the bus before that is trusted.
+and read over the bus before any memory is mapped, and every page of a mapping before the mapping is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from ringup.drivers.amd.submission import transfer
-from ringup.drivers.amd.submission.card_queue import CopyQueue
+from ringup.drivers.amd.submission.card_queue import CardQueue, CopyQueue
+from ringup.drivers.amd.submission.peer_pages import why_not_reached
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported, RingupError
@@ -54,6 +55,11 @@ class PeerCard(Protocol):
         """Its first copy queue."""
         ...
 
+    @property
+    def queues(self) -> tuple[CardQueue, ...]:
+        """All its queues."""
+        ...
+
     def alloc(self, size_bytes: int, where: Where = ..., *, visible: bool = ..., name: str = ...) -> Buffer:
         """Return memory."""
         ...
@@ -92,15 +98,23 @@ class Peer:
     def map(self, buffer: Buffer, name: str = "") -> Buffer:
         """Map a buffer of the other card for this card's queues, not cached. It is freed with `buffer` at the latest.
 
-        The result is for kernels and copies, as every buffer of this card. Raises `NotSupported` with the reason where
-        the card does not reach it: memory of the host it always does over PCI. What this card has stored is seen by the
-        other one in work submitted after this card's point was reached.
+        The result is for kernels and copies, as every buffer of this card. Of VRAM, each page is stored and read over
+        the bus first, and keeps its contents: all submitted work of both cards ends before that, and no third card may
+        use the buffer meanwhile. Raises `NotSupported` with the reason where the card does not reach it all: memory of
+        the host it always does over PCI. What this card has stored is seen by the other one in work submitted after
+        this card's point was reached.
         """
+        refused = f"{self._card.name} does not reach {buffer!r} of {self._other.name}"
         if self.why and buffer.where == "vram":
-            raise NotSupported(f"{self._card.name} does not reach {buffer!r} of {self._other.name}: {self.why}")
-        return self._card.memory.reach(
+            raise NotSupported(f"{refused}: {self.why}")
+        here = self._card.memory.reach(
             self._other.memory, buffer, name or f"{buffer.name or 'memory'} of {self._other.name}"
         )
+        if buffer.where == "vram":
+            with undone_on_error(here.free):
+                if wrong := why_not_reached(self._card, self._other, here.gpu_va, buffer):
+                    raise NotSupported(f"{refused}: {wrong}")
+        return here
 
     def copy(
         self,
@@ -115,8 +129,8 @@ class Peer:
         """Copy between a buffer of one card and a buffer of the other, once the points `after` are reached.
 
         Without a size, copy all of the source. The card's copy engine moves the bytes; where it does not reach the
-        other buffer, the host does, and the call returns when it has read them. Engines store faster over a bus than
-        they read.
+        other buffer, the host does, and the call returns when it has read them. The first copy of a buffer maps it as
+        `map` does. Engines store faster over a bus than they read.
         """
         size = source.size_bytes - source_offset if size_bytes is None else size_bytes
         for buffer, offset in ((target, target_offset), (source, source_offset)):

@@ -27,7 +27,7 @@ from ringup.drivers.transport.linux.kernel import explained
 from ringup.drivers.transport.linux.mmio import FileWindow, MappedWindow, PatchedWindow, WriteCombining
 from ringup.drivers.transport.linux.vfio_group import GroupSpace, asked_again, capabilities
 from ringup.drivers.transport.linux.vfio_irq import EventInterrupts, Notice
-from ringup.errors import LinkDown, NotSupported
+from ringup.errors import LinkDown, NotSupported, RingupError
 
 LOG = logging.getLogger(__name__)
 NOTICES = (vfio.VFIO_PCI_REQ_IRQ_INDEX, vfio.VFIO_PCI_ERR_IRQ_INDEX)
@@ -123,13 +123,17 @@ class VfioWay:
         return dma.lend_callers(buffer, self._lend)
 
     def reach(self, start: int, view: memoryview) -> HostMemory:
-        """Refuse it. Type 1 says that it maps another function's BAR (vfio_iommu_type1.c, vaddr_get_pfns), and below an
-        emulated IOMMU a part of the pages was then missing, although the first ones were there.
+        """Let the IOMMU map the other function's BAR for the card, where this process has mapped it.
+
+        Source: Linux vfio_iommu_type1.c, vaddr_get_pfns, which takes mappings of devices; iommufd's pages.c pins pages
+        of memory alone (pin_user_pages_remote), so it refuses them.
         """
-        view.release()
-        raise NotSupported(
-            f"VFIO's IOMMU is not trusted to map another card's memory at {start:#x}: pages were missing where it was tried"
-        )
+        try:
+            return self.pin(view)
+        except RingupError as error:
+            raise NotSupported(
+                f"the IOMMU maps no memory of another card at {start:#x} over {self.shown}: {error}"
+            ) from error
 
     def bar_start(self, bar: int) -> int:
         """Return the address of a BAR that the kernel has assigned."""

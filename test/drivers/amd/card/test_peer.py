@@ -151,6 +151,55 @@ def test_a_bus_that_passes_nothing_on_is_found_out_and_the_host_carries(pair, ca
     assert peer.map(first.alloc(4096, "host")).size_bytes == 4096
 
 
+class PartlyMapped:
+    """Another card's memory, of which the bus passes on the first pages only: host memory lies at the others."""
+
+    def __init__(self, real, elsewhere, pages):
+        self._real, self._elsewhere, self._reached = real, elsewhere, 4096 * pages
+        self.coherent, self.contiguous, self.size_bytes = True, False, real.size_bytes
+        self.view = real.view
+
+    def runs(self):
+        ((start, size),) = self._real.runs()
+        yield start, min(size, self._reached)
+        if size > self._reached:
+            yield self._elsewhere.bus_addr(), size - self._reached
+
+    def free(self):
+        self._real.free()
+
+
+def test_a_mapping_whose_later_pages_are_missing_is_found_out_and_the_host_carries(pair, monkeypatch):
+    _, first, second = pair
+    elsewhere, reach = second.device.alloc_host(1 << 20), second.device.reach
+    monkeypatch.setattr(second.device, "reach", lambda *where: PartlyMapped(reach(*where), elsewhere, 3))
+    peer = second.peer(first)
+    assert peer.direct
+    there, mine = first.alloc(20 * 4096 - 100, name="theirs"), second.alloc(20 * 4096 - 100)
+    data = np.random.default_rng(4).bytes(there.size_bytes)
+    first.copy.upload(there, data).wait()
+    with pytest.raises(
+        NotSupported,
+        match=r"of 20 pages of <Buffer 'theirs'.* 17 that virtual:navi31 reads over the bus are wrong, the first is page 3",
+    ):
+        peer.map(there)
+    assert first.copy.download(there) == data
+    peer.copy(mine, there).wait()
+    assert second.copy.download(mine) == data
+    few = first.alloc(3 * 4096)
+    assert peer.map(few).size_bytes == few.size_bytes
+
+
+def test_memory_keeps_its_contents_when_it_is_mapped(pair):
+    """Also that of work which was under way, and the bytes between the marks."""
+    _, first, second = pair
+    there = first.alloc(3 << 20)
+    data = np.random.default_rng(6).bytes(3 << 20)
+    first.copy.upload(there, data)
+    here = second.peer(first).map(there)
+    assert second.copy.download(here) == first.copy.download(there) == data
+
+
 def test_a_small_bar_shows_a_part_and_the_host_carries_the_rest():
     radeons, (first, second) = two({"vram_bytes": 512 << 20, "bar0_bytes": 256 << 20}, {"vram_bytes": 256 << 20})
     peer = second.peer(first)
