@@ -224,7 +224,7 @@ class VirtualRadeon:
         for core, hub in enumerate(self.gfxhubs):
             hub.interrupts = self._core_sink(core)
         if self._caches:
-            self.board.caches = self.gfxhub.caches = self._add(Caches(board))
+            self.board.caches = self.gfxhub.caches = self._add(Caches(board, scoped=major == 12))
 
     def _die_sink(self, die: int) -> InterruptSink:
         return self.ih if self.chip.dies == 1 else Node(self.ih, node_of_die(die))

@@ -30,6 +30,7 @@ from ringup.silicon.shader.common.state import (
     Memory,
     Region,
     Run,
+    ScopedMemory,
     Violation,
     WaveState,
 )
@@ -334,6 +335,7 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
         simd_vgprs=simd_vgprs,
         mtype_unaligned=config.alignment_mode == UNALIGNED,
         acc_count=accumulators,
+        wgp_mode="wgp_mode" in rsrc1.FIELDS and bool(rsrc1.wgp_mode),
     )
     if all(count) and not occupancy(dispatch, form.start):
         raise NoRoom("not even one group fits on a WGP")
@@ -356,6 +358,11 @@ class Space:
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
         """Find what lies at an address."""
         return self._memory.region(gpu_va, write, execute)
+
+    @property
+    def scoped(self) -> ScopedMemory | None:
+        """The caches of the compute units, if the card has any that the cores see."""
+        return self._memory.scoped if isinstance(self._memory, CachedMemory) else None
 
     def move(self, memory: Memory) -> None:
         """Continue in another address space."""

@@ -7,7 +7,8 @@ memory stay hidden by it until an invalidation. CP and SDMA write through: their
 invalidated, in one packet or in several. The model returns stale bytes as they are. The log names the line, who wrote
 it, and which caches were not invalidated.
 
-Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. Host memory and
+On RDNA4 `scopes.py` has the first level of each compute unit, inside a dispatch too. On RDNA3 this is less strict than
+metal: inside one dispatch all waves are coherent. Lines are never evicted. Host memory and
 MTYPE_UC memory are never in the GL2. A line that was read counts as held by K$, GL0 and GL1, so packets must invalidate
 all three. Instructions that invalidate, and the GLC, SLC and DLC bits of loads, only matter inside a dispatch. An
 invalidation of a range invalidates everything. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu gfx_v11_0.c
@@ -17,7 +18,6 @@ invalidation of a range invalidates everything. Source: LLVM AMDGPUUsage, "Memor
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -27,19 +27,15 @@ from numpy.typing import NDArray
 from ringup.silicon.amd.common.cache_control import Invalidation
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.amd.memory.hub_memory import HubMemory, Translator
+from ringup.silicon.amd.memory.scopes import Bytes, UnitCaches, host_bytes
 from ringup.silicon.common.memory import Vram
-from ringup.silicon.shader.common.state import Region
+from ringup.silicon.shader.common.state import Region, ScopedMemory
 
 STORES_KEPT = 256
 # bytes of a line of GL0 and GL2. GUESS: used for K$ and I$ too, although RDNA's lines there have 64
 LINE = 128
 # how far code is prefetched, within its region
 CODE_BYTES = 0x10000
-Bytes = NDArray[np.uint8]
-
-
-def _bytes_at(pointer: int, size_bytes: int) -> Bytes:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(pointer))
 
 
 @dataclass(slots=True)
@@ -59,10 +55,13 @@ class Line:
 
 @dataclass(slots=True)
 class Caches:
-    """The caches of one card."""
+    """The caches of one card. `scoped`: accesses have scopes, as on RDNA4."""
 
     board: Board
+    scoped: bool = False
     epoch: int = 0
+    # the first level of each compute unit, if accesses have scopes
+    units: UnitCaches | None = field(init=False)
     # the last stores of CP and SDMA: first byte, end, client
     _stores: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=STORES_KEPT))
     _second: Vram = field(init=False)
@@ -73,6 +72,7 @@ class Caches:
 
     def __post_init__(self) -> None:
         self._second = Vram(self.board.vram.size_bytes)
+        self.units = UnitCaches(self) if self.scoped else None
 
     def reset(self) -> None:
         """Drop everything, including bytes that were not written back."""
@@ -80,6 +80,8 @@ class Caches:
         self._data.clear()
         self._code.clear()
         self._stores.clear()
+        if self.units is not None:
+            self.units.drop(vector=True, scalar=True)
         self._second.lose()
         self.epoch += 1
 
@@ -101,7 +103,7 @@ class Caches:
         return self._second.span.pointer + vram_pa
 
     def _line(self, line: int) -> Bytes:
-        return _bytes_at(self._second.span.pointer + line * LINE, LINE)
+        return host_bytes(self._second.span.pointer + line * LINE, LINE)
 
     def read(self, vram_pa: int, size_bytes: int) -> bytes:
         """Read for a client of the second level: cached lines from there, other bytes from memory. Nothing is
@@ -139,7 +141,7 @@ class Caches:
             now = self._line(line)
             changed = now != base
             if changed.any():
-                memory = _bytes_at(self.board.vram.span.pointer + line * LINE, LINE)
+                memory = host_bytes(self.board.vram.span.pointer + line * LINE, LINE)
                 memory[changed] = now[changed]
                 base[:] = now
 
@@ -150,12 +152,41 @@ class Caches:
         kept: dict[int, Bytes | None] = {}
         for line, base in self._filled.items():
             if base is not None and (changed := self._line(line) != base).any():
-                memory = _bytes_at(self.board.vram.span.pointer + line * LINE, LINE)
+                memory = host_bytes(self.board.vram.span.pointer + line * LINE, LINE)
                 now = self._line(line)
                 now[~changed] = memory[~changed]
                 base[~changed] = memory[~changed]
                 kept[line] = base
         self._filled = kept
+
+    def renew(self, pointer: int) -> None:
+        """Fetch a line from memory again, except bytes that were not written back."""
+        line = (pointer - self._second.span.pointer) // LINE
+        if line not in self._filled:
+            return
+        now, memory = self._line(line), host_bytes(self.board.vram.span.pointer + line * LINE, LINE)
+        base = self._filled[line]
+        clean = slice(None) if base is None else now == base
+        now[clean] = memory[clean]
+        if base is not None:
+            base[clean] = memory[clean]
+
+    def write_through(self, pointer: int, at: NDArray[np.int64]) -> None:
+        """Write these bytes of a line to memory, if the second level holds it."""
+        line = (pointer - self._second.span.pointer) // LINE
+        if line not in self._filled:
+            return
+        data = self._line(line)[at]
+        host_bytes(self.board.vram.span.pointer + line * LINE, LINE)[at] = data
+        base = self._filled[line]
+        if base is not None:
+            base[at] = data
+
+    def lifetime(self, pointer: int) -> int:
+        """Return a number that changes when the host may have unmapped a line; those of VRAM stay."""
+        spans = self._second.span, self.board.vram.span
+        stays = any(0 <= pointer - one.pointer < self.board.vram.size_bytes for one in spans)
+        return 0 if stays else self.board.host.epoch
 
     # --- first level --------------------------------------------------------------------------------------------
     def invalidate(self, what: Invalidation) -> None:
@@ -166,6 +197,8 @@ class Caches:
             self._forget_second()
         if what.instructions:
             self._code.clear()
+        if self.units is not None:
+            self.units.drop(vector=what.gl0, scalar=what.scalar)
         for line in self._data.values():
             line.scalar &= not what.scalar
             line.gl0 &= not what.gl0
@@ -180,16 +213,19 @@ class Caches:
         line = (self._code if code else self._data).get(pointer)
         if line is None:
             return pointer
-        stale = np.flatnonzero(line.data != _bytes_at(pointer, len(line.data)))
+        stale = np.flatnonzero(line.data != host_bytes(pointer, len(line.data)))
         if not stale.size:
             return pointer
         at = int(stale[0]) // LINE * LINE
-        left = ["I$"] if code else line.held_in
+        self.note_stale(pointer + at, gpu_va + at, "I$" if code else ", ".join(line.held_in))
+        return line.data.ctypes.data
+
+    def note_stale(self, pointer: int, gpu_va: int, held_in: str) -> None:
+        """Record that a stale copy of a line was read."""
         self.board.log.note(
             "gl", "stale", "line {:#x}: a stale copy is read from {}; it was written since by {} and not invalidated",
-            gpu_va + at, ", ".join(left), self._writer(pointer + at),
+            gpu_va, held_in, self._writer(pointer),
         )  # fmt: skip
-        return line.data.ctypes.data
 
     def _writer(self, pointer: int) -> str:
         at = pointer - self._second.span.pointer
@@ -200,7 +236,7 @@ class Caches:
         """Record the bytes that a kernel has just read; a stale copy stays."""
         lines = self._code if code else self._data
         if pointer not in lines:
-            lines[pointer] = Line(_bytes_at(pointer, size_bytes).copy())
+            lines[pointer] = Line(host_bytes(pointer, size_bytes).copy())
         else:
             held = lines[pointer]
             held.scalar = held.gl0 = held.gl1 = True
@@ -219,13 +255,20 @@ class CachedMemory:
         """Grows whenever earlier regions may be wrong."""
         return self._inner.epoch + self._caches.epoch
 
+    @property
+    def scoped(self) -> ScopedMemory | None:
+        """The first level of each compute unit, if accesses have scopes."""
+        return self._caches.units
+
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Return the line that contains `gpu_va`, or consecutive lines of code."""
+        """Return the line that contains `gpu_va`, or consecutive lines of code. If accesses have scopes, data are those
+        of the second level.
+        """
         whole = self._inner.region(gpu_va, write, execute)
         at = whole.gpu_va if execute else gpu_va // LINE * LINE
         size = min(whole.size_bytes, CODE_BYTES) if execute else LINE
         pointer = self._second_level(whole, at, size, write=write)
-        if not write:
+        if not write and (execute or self.scoped is None):
             self._read[pointer, execute] = size, self._caches.board.host.epoch
             pointer = self._caches.seen(pointer, size, at, code=execute)
         return Region(at, size, pointer, whole.writable, whole.executable)

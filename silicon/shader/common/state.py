@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from enum import IntEnum
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,8 @@ class Dispatch(NamedTuple):
     xcc_id: int = 0  # of the die that runs the grid, which s_getreg_b32 reads
     # Which groups of the grid run here: (own number, number of dies, groups in a chunk). Chunks go to the dies in turn.
     share: tuple[int, int, int] = (0, 1, 1)
+    # The waves of a group run on both compute units of a WGP: COMPUTE_PGM_RSRC1.wgp_mode.
+    wgp_mode: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,52 @@ class Memory(Protocol):
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
         """Return the region that holds `gpu_va`, or raise `MemoryFault`."""
+        ...
+
+
+class Scope(IntEnum):
+    """How far an access to memory reaches: a cache whose scope is smaller passes it on.
+
+    Source: LLVM AMDGPUUsage, "Memory Model GFX12".
+    """
+
+    CU = 0
+    SE = 1
+    DEV = 2
+    SYS = 3
+
+
+class Access(NamedTuple):
+    """Who accesses memory: the number of a compute unit, or of a WGP for its scalar cache."""
+
+    unit: int
+    scope: Scope
+    is_scalar: bool = False
+
+
+class ScopedMemory(Protocol):
+    """Lines of memory behind the caches of compute units. `line` is a region of `Memory`, `at` are bytes of it."""
+
+    def load(self, line: Region, at: NDArray[np.int64], access: Access) -> NDArray[np.uint8]:
+        """Return bytes as the access finds them; they may be old."""
+        ...
+
+    def store(self, line: Region, at: NDArray[np.int64], data: NDArray[np.uint8], access: Access) -> None:
+        """Store bytes."""
+        ...
+
+    def maintain(self, access: Access, *, invalidate: bool, write_back: bool) -> None:
+        """Invalidate the caches whose scope is smaller than the access's, or write them back."""
+        ...
+
+
+@runtime_checkable
+class CachingMemory(Protocol):
+    """A `Memory` that may have caches in the compute units."""
+
+    @property
+    def scoped(self) -> ScopedMemory | None:
+        """Those caches; None if every access reaches memory at once."""
         ...
 
 

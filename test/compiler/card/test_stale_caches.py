@@ -13,10 +13,10 @@ from ringup.compiler.tensor import Tensor, device
 from ringup.silicon import card as virtual
 
 
-@pytest.fixture
-def cached():
+@pytest.fixture(params=["navi31", "navi48"])
+def cached(request):
     """A card with caches as the device of tensors. At the end it may have seen no stale read."""
-    radeon = virtual("navi31", vram_bytes=1 << 30, caches=True)
+    radeon = virtual(request.param, vram_bytes=1 << 30, caches=True)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
         made = Device(card)
         with device(made):

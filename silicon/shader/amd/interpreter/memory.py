@@ -26,7 +26,7 @@ from ringup.silicon.shader.amd.interpreter.spaces import (
     stored,
 )
 from ringup.silicon.shader.amd.strict.history import RuleBroken
-from ringup.silicon.shader.common.state import M0, MODE, NULL
+from ringup.silicon.shader.common.state import M0, MODE, NULL, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,8 +43,8 @@ TRANSFERS = {
     "d16_hi_u8": Transfer(1, half="high"), "d16_hi_i8": Transfer(1, signed=True, half="high"),
     "d16_hi_b16": Transfer(2, half="high"), "d16_hi_b8": Transfer(1, half="high"), "addtid_b32": Transfer(4),
 }  # fmt: skip
-# Invalidations and write-backs of RDNA4's caches. Here every access reaches memory at once.
-CACHES = frozenset(("global_inv", "global_wb", "global_wbinv"))
+# Invalidations and write-backs of RDNA4's caches: whether they invalidate, and whether they write back.
+CACHES = {"global_inv": (True, False), "global_wb": (False, True), "global_wbinv": (True, True)}
 BLOCK_REGISTERS = 32
 TO_LDS = "lds_"
 # Scalar instructions of GCN that return a counter.
@@ -76,7 +76,10 @@ def split(mnemonic: str) -> tuple[str, str, str]:
 def vector_memory(step: Step) -> None:
     """Execute a GLOBAL, SCRATCH or FLAT instruction."""
     if step.ins.mnemonic in CACHES:
-        step.issue(step.orders.loads if step.ins.mnemonic == "global_inv" else step.orders.stores)
+        invalidate, write_back = CACHES[step.ins.mnemonic]
+        if (scoped := step.machine.scoped) is not None:
+            scoped.maintain(step.access(), invalidate=invalidate, write_back=write_back)
+        step.issue(step.orders.stores if write_back else step.orders.loads)
         return
     _, verb, rest = split(step.ins.mnemonic)
     lanes = step.regs.exec_lanes()
@@ -368,6 +371,9 @@ def scalar_memory(step: Step) -> None:
         step.issue(step.orders.scalar, sgprs=range(first, first + 2))
         return
     if "load" not in mnemonic:
+        # s_dcache_inv has no scope
+        if (scoped := step.machine.scoped) is not None:
+            scoped.maintain(step.access(least=Scope.SE, is_scalar=True), invalidate=True, write_back=False)
         step.issue(step.orders.scalar)
         return
     regs, first = step.regs, step.field["sdata"]
@@ -404,7 +410,7 @@ def scalar_bytes(step: Step, gpu_va: int, size_bytes: int) -> bytes:
     addresses = byte_addresses(np.array([_signed(gpu_va)], np.int64), size_bytes)
     only = np.ones(1, np.bool_)
     step.machine.count_lines(addresses, only)
-    return step.machine.read(addresses, only).tobytes()
+    return step.machine.read(addresses, only, step.access(is_scalar=True)).tobytes()
 
 
 def _buffer_bytes(step: Step, base: int, offset: int, size_bytes: int) -> bytes:

@@ -9,12 +9,14 @@ import numpy as np
 
 from ringup.silicon.shader.amd.decoding.memory_effects import OWN_MEMORY
 from ringup.silicon.shader.amd.strict.history import RuleBroken
+from ringup.silicon.shader.common.state import Scope
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.amd.interpreter.atomics import Operation
     from ringup.silicon.shader.amd.interpreter.step import Addresses, Bytes, Lanes, Step
+    from ringup.silicon.shader.common.state import Access
 
 LDS_BANKS = 64
 
@@ -46,20 +48,24 @@ class Space(Protocol):
 
 
 class GlobalSpace:
-    """Memory behind the VMID's page tables. All of it counts as written."""
+    """Memory behind the VMID's page tables. All of it counts as written. Atomics operate in the GL2."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
 
+    @property
+    def _access(self) -> Access:
+        return self._step.access(least=Scope.DEV if "_atomic_" in self._step.ins.mnemonic else Scope.CU)
+
     def read(self, addresses: Addresses, lanes: Lanes) -> tuple[Bytes, None]:
         """Gather bytes."""
         self._step.machine.count_lines(addresses, lanes)
-        return self._step.machine.read(addresses, lanes), None
+        return self._step.machine.read(addresses, lanes, self._access), None
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, undefined: NDArray[np.bool_] | None) -> None:
         """Scatter bytes."""
         self._step.machine.count_lines(addresses, lanes)
-        self._step.machine.write(addresses, lanes, data)
+        self._step.machine.write(addresses, lanes, data, self._access)
 
 
 class LdsSpace:

@@ -13,7 +13,21 @@ import numpy as np
 from ringup.silicon.shader.amd.decoding.generations import RDNA3, Generation, Orders
 from ringup.silicon.shader.amd.decoding.memory_effects import changes_lds, loaded_half
 from ringup.silicon.shader.amd.strict.history import InFlight, RuleBroken
-from ringup.silicon.shader.common.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation
+from ringup.silicon.shader.common.state import (
+    GROUP_X,
+    WAVE_IN_GROUP,
+    Access,
+    CachingMemory,
+    Counters,
+    Dispatch,
+    Events,
+    Memory,
+    MemoryFault,
+    Region,
+    Scope,
+    ScopedMemory,
+    Violation,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +40,10 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint32]
     Bytes = NDArray[np.uint8]
     Addresses = NDArray[np.int64]
+
+
+# WGPs to which the groups of a grid go in turn; the smallest card of RDNA4 has so many.
+WGPS = 16
 
 
 class Exit(Enum):
@@ -93,23 +111,32 @@ class Machine:
         del known[16:]
         return found
 
+    @property
+    def scoped(self) -> ScopedMemory | None:
+        """The caches of the compute units; None if memory has none."""
+        return self.memory.scoped if isinstance(self.memory, CachingMemory) else None
+
     def fetch(self, gpu_va: int, size_bytes: int) -> bytes:
         """Read up to `size_bytes` of code; return fewer bytes if the memory region ends."""
         mapped = self.find(gpu_va, execute=True)
         at = gpu_va - mapped.start
         return mapped.data[at : at + size_bytes].tobytes()
 
-    def read(self, addresses: Addresses, lanes: Lanes) -> Bytes:
+    def read(self, addresses: Addresses, lanes: Lanes, access: Access) -> Bytes:
         """Gather a byte at each of `addresses` (lanes, bytes); the rows of other lanes are zero."""
-        found = np.zeros(addresses.shape, np.uint8)
+        found, scoped = np.zeros(addresses.shape, np.uint8), self.scoped
         for mapped, at, where in self._pieces(addresses, lanes, write=False):
-            found[where] = mapped.data[at]
+            found[where] = mapped.data[at] if scoped is None else scoped.load(mapped.region, at, access)
         return found
 
-    def write(self, addresses: Addresses, lanes: Lanes, data: Bytes) -> None:
+    def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, access: Access) -> None:
         """Scatter bytes; nothing is written if one address faults. The highest lane wins at equal addresses."""
+        scoped = self.scoped
         for mapped, at, where in self._pieces(addresses, lanes, write=True):
-            mapped.data[at] = data[where]
+            if scoped is None:
+                mapped.data[at] = data[where]
+            else:
+                scoped.store(mapped.region, at, data[where], access)
 
     def _pieces(
         self, addresses: Addresses, lanes: Lanes, *, write: bool
@@ -156,6 +183,20 @@ class Step:
     def orders(self) -> Orders:
         """The wait counters of each sort of operation."""
         return self.machine.generation.orders
+
+    def access(self, *, least: Scope = Scope.CU, is_scalar: bool = False) -> Access:
+        """Say which compute unit accesses memory, and how far the instruction reaches: its scope, but `least` or more.
+
+        GUESS: the groups of a grid go to the WGPs in turn, and the waves of a group to the two compute units in turn.
+        """
+        words, dispatch = self.regs.words, self.machine.dispatch
+        number = 0
+        for axis in (2, 1, 0):
+            number = number * dispatch.group_count[axis] + int(words[GROUP_X + axis]) - dispatch.group_start[axis]
+        unit, scope = number % WGPS, max(Scope(self.field.get("scope", 0)), least)
+        if is_scalar:
+            return Access(unit, scope, is_scalar=True)
+        return Access(2 * unit + (int(words[WAVE_IN_GROUP]) & 1 if dispatch.wgp_mode else 0), scope)
 
     def issue(
         self,

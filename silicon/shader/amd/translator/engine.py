@@ -475,8 +475,9 @@ class TranslatedRun:
             undefined |= one.translation.lowered.shadowed
         counting = self._translator.counting
         variant = Variant(
-            lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name
-        )
+            lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name,
+            machine.scoped is not None,
+        )  # fmt: skip
         made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
         blocks = len(made.lowered.blocks)
         words = np.zeros(1 + blocks + 4 * made.lowered.sites + 4, np.uint64)

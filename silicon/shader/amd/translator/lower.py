@@ -75,6 +75,8 @@ SUSPENDING = ("barrier", "sleep", "signal", "wait")
 BEGINNING = 0  # the entry of waves that SPI starts
 UNMODELLED = frozenset(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"))
 SCALARS = (1 << FIRST_VGPR) - 1
+# Instructions of these formats access memory, or caches before it.
+MEMORY = frozenset(("SMEM", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF"))
 # Instructions of these formats add to the count of active lanes.
 COUNTED_FORMATS = VECTOR_FORMATS - UNMODELLED
 
@@ -93,6 +95,8 @@ class Variant:
     # Registers that may be undefined where waves come from another translation, which has tracked them.
     undefined: int = 0
     generation: str = RDNA3.name
+    # Memory has caches in the compute units. The interpreter accesses it.
+    scoped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,10 @@ class Lowering:
             if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
                 return True
         return False
+
+    def reaches_caches(self, ins: Instruction) -> bool:
+        """Return whether the interpreter executes an instruction because compute units have caches."""
+        return self.variant.scoped and ins.format in MEMORY
 
     def tables(self, *, sites: int) -> Lowered:
         """Return the tables of a program that has so many region caches."""
@@ -421,7 +429,7 @@ class _Writer(Lowering):
     def _instruction(self, ins: Instruction) -> None:
         wave = self.wave
         needs_interpreter = self.needs_interpreter(ins)
-        if ins.mnemonic in NOTHING and not needs_interpreter:
+        if ins.mnemonic in NOTHING and not needs_interpreter and not self.reaches_caches(ins):
             return
         if needs_interpreter:
             wave.bail(ins)
@@ -434,7 +442,7 @@ class _Writer(Lowering):
         if ins.mnemonic == "s_getpc_b64":
             wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
             return
-        if has_rules(ins, wave.mode):
+        if has_rules(ins, wave.mode) and not self.reaches_caches(ins):
             apply_rules(wave, ins)
         else:
             self.bailed.add(ins.mnemonic)

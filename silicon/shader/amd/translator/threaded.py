@@ -183,7 +183,7 @@ class Threader(Lowering):
     def _instruction(self, step: Step, mode: int, *, full: bool) -> None:
         ins = step.ins
         found: tuple[Operation, ...] | None = None
-        needs_interpreter = self.needs_interpreter(ins)
+        needs_interpreter = self.needs_interpreter(ins) or self.reaches_caches(ins)
         if ins.mnemonic in NOTHING and not needs_interpreter:
             found = ()
         elif is_release(ins):

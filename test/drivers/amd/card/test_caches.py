@@ -22,12 +22,16 @@ __kernel void plus_one(__global uint *out, __global const uint *in) {
 FIRST, SECOND = np.arange(64, dtype=np.uint32), np.arange(1000, 1064, dtype=np.uint32)
 
 
+TARGETS = {"navi31": "gfx1100", "navi48": "gfx1201"}
+
+
 @pytest.fixture
-def up(opencl):
-    """A card with caches and the kernel above: (virtual card, card, program)."""
-    radeon = virtual("navi31", vram_bytes=1 << 30, caches=True)
+def up(request, opencl):
+    """A card with caches and the kernel above: (virtual card, card, program). navi31 unless a test names another."""
+    chip = getattr(request, "param", "navi31")
+    radeon = virtual(chip, vram_bytes=1 << 30, caches=True)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
-        yield radeon, card, card.load(opencl(SOURCE, "gfx1100"))
+        yield radeon, card, card.load(opencl(SOURCE, TARGETS[chip]))
     assert radeon.violations == []
 
 
@@ -71,6 +75,7 @@ def mutate(patch, *, acquire=None, release=None):
     patch.setattr(pm4_sync, "_release", pm4_sync._release.__wrapped__)
 
 
+@pytest.mark.parametrize("up", TARGETS, indirect=True)
 @pytest.mark.parametrize("kind", ["compute", "aql"])
 def test_copies_and_kernels_in_turn_are_right_and_nothing_is_stale(up, kind):
     radeon, card, program = up
@@ -146,6 +151,20 @@ def test_a_kernel_after_a_copy_reads_old_bytes_without_its_acquire(up, monkeypat
         assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
         assert compute(card, program, out, source, SECOND).tolist() == wanted(FIRST).tolist()
         assert any(f"line {source.gpu_va:#x}: a stale copy" in text and "SDMA" in text for text in stale(radeon))
+
+
+@pytest.mark.parametrize("up", ["navi48"], indirect=True)
+@pytest.mark.parametrize(
+    ("less", "seen"),
+    [("scalar", SECOND + FIRST[0] + 1), ("gl0", FIRST + SECOND[0] + 1), ("gl1", wanted(SECOND))],
+)
+def test_scalars_and_vectors_of_rdna4_have_a_cache_each_and_no_third_one(up, monkeypatch, less, seen):
+    """The kernel reads `in[0]` by the scalar unit."""
+    _, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        mutate(monkeypatch, acquire={less: False}, release={less: False})
+        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        assert compute(card, program, out, source, SECOND).tolist() == seen.tolist()
 
 
 def test_host_stores_through_the_window_stay_behind_the_second_level_without_an_invalidation(up, monkeypatch):
