@@ -6,6 +6,7 @@ Execution State".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,7 @@ SIMDS = 4  # of a WGP
 WAVES_PER_SIMD = 16
 # By the size of a SIMD's register file. Both are in rows of 32 lanes; a wave64 takes two for each VGPR.
 VGPR_GRANULE = {1536: 24, 1024: 16}
+WIDE = 64  # lanes of every wave of CDNA
 # On CDNA both files of a SIMD are one: 512 registers of 64 lanes, in eights.
 UNIFIED_VGPRS, UNIFIED_GRANULE = 512, 8
 LDS_BYTES_PER_WGP = 128 * 1024
@@ -171,12 +173,25 @@ def waves_in_group(dispatch: Dispatch, ident: tuple[int, int, int] | None = None
     return -(-x * y * z // dispatch.wave_size)
 
 
+def check_wave_size(dispatch: Dispatch, how: Start, target: str) -> None:
+    """Raise `ValueError` for waves that the processor `target` does not have."""
+    if how.is_wide and dispatch.wave_size != WIDE:
+        raise ValueError(f"{target} has waves of {WIDE} lanes only, not of {dispatch.wave_size}")
+
+
 def does_not_fit(dispatch: Dispatch) -> str:
     """Return the message for a dispatch of which not even one group fits on a WGP."""
     return (
         f"not one group of {dispatch.group_size} work-items with {dispatch.vgpr_count} VGPRs and {dispatch.lds_size_bytes} bytes of LDS "
         "fits on a work-group processor"
     )
+
+
+def local_groups(dispatch: Dispatch) -> int:
+    """Return how many groups of the grid are in the dispatch's share."""
+    own, dies, chunk = dispatch.share
+    rounds, rest = divmod(math.prod(dispatch.group_count), chunk * dies)
+    return rounds * chunk + min(max(rest - own * chunk, 0), chunk)
 
 
 def occupancy(dispatch: Dispatch, how: Start = RDNA3_START) -> int:

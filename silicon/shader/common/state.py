@@ -189,6 +189,11 @@ class Violation:
         return f"{self.kind} at {self.pc:#x} in wave {self.wave}: {self.text}: {self.detail}"
 
 
+def register_rows(vgpr_count: int, acc_count: int) -> int:
+    """Return how many rows of lanes a wave's state has. Accumulation registers have those from FIRST_ACC up."""
+    return FIRST_ACC + acc_count if acc_count else vgpr_count
+
+
 class WaveState:
     """Registers of one wave in one flat array, so that interpreted and translated code work on the same words."""
 
@@ -196,9 +201,7 @@ class WaveState:
 
     def __init__(self, wave_size: int, vgpr_count: int, acc_count: int = 0) -> None:
         self.vgpr_count, self.acc_count = vgpr_count, acc_count
-        # Accumulation registers have the rows from FIRST_ACC up.
-        if acc_count:
-            vgpr_count = FIRST_ACC + acc_count
+        vgpr_count = register_rows(vgpr_count, acc_count)
         raw = np.zeros(RESERVED_WORDS + vgpr_count * wave_size + 16, np.uint32)
         skip = (-raw.ctypes.data % 64) // 4
         self.words: NDArray[np.uint32] = raw[skip : skip + RESERVED_WORDS + vgpr_count * wave_size]

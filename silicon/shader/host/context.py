@@ -29,7 +29,7 @@ class Word(IntEnum):
     # Of the scheduler.
     BUDGET = 20  # instructions left in this slice
     QUANTUM = 21  # instructions of a wave's turn
-    NEXT = 22  # number of the next group to start; x counts first
+    NEXT = 22  # number of the next group to start, among those that run here; x counts first
     LAST = 23  # end of those numbers
     COUNT_X = 24
     COUNT_Y = 25
@@ -62,6 +62,12 @@ class Word(IntEnum):
     LDS_SHADOW = 51
     # Byte offset in a wave's state where the group's numbers along y (low half) and z are stored.
     PLACE_YZ = 52
+    # Which groups of the grid run here: own number, number of dies, groups in a chunk; chunks go to the dies in turn.
+    SHARE_OWN = 53
+    SHARE_DIES = 54
+    SHARE_CHUNK = 55
+    # Byte offset in a wave's state where the address of its scratch memory is stored.
+    PLACE_SCRATCH = 56
 
 
 CONTEXT_WORDS = 64

@@ -29,9 +29,18 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal void @begin(ptr %context, i64 %slot, ptr %group) noinline {
-  $load %number NEXT
-  %number.after = add i64 %number, 1
-  $store %number.after NEXT
+  $load %next NEXT
+  %next.after = add i64 %next, 1
+  $store %next.after NEXT
+  $load %own SHARE_OWN
+  $load %dies SHARE_DIES
+  $load %chunk SHARE_CHUNK
+  %round = udiv i64 %next, %chunk
+  %in.chunk = urem i64 %next, %chunk
+  %chunks.before = mul i64 %round, %dies
+  %chunk.number = add i64 %chunks.before, %own
+  %chunk.first = mul i64 %chunk.number, %chunk
+  %number = add i64 %chunk.first, %in.chunk
   $load %count.x COUNT_X
   $load %count.y COUNT_Y
   $load %count.z COUNT_Z
@@ -97,8 +106,8 @@ define internal void @begin(ptr %context, i64 %slot, ptr %group) noinline {
   $pointer %states STATES
   $pointer %ids HARDWARE_IDS
   %first = mul i64 %slot, %group.waves
-  br label %next
-next:
+  br label %more.waves
+more.waves:
   %wave = phi i64 [ 0, %0 ], [ %wave.after, %make ]
   %more = icmp ult i64 %wave, %waves
   br i1 %more, label %make, label %made
@@ -126,10 +135,12 @@ make:
   $state %ids.here i64 HW_ID1
   %scratch.offset = mul i64 %scratch.bytes, %wave.slot
   %scratch = add i64 %scratch.all, %scratch.offset
-  $state %scratch i64 FLAT_SCRATCH_LO
+  $load %place.scratch PLACE_SCRATCH
+  %at.place.scratch = getelementptr i8, ptr %state, i64 %place.scratch
+  store i64 %scratch, ptr %at.place.scratch, align 4
   $state %lds i64 LDS_BASE_LO
   %wave.after = add i64 %wave, 1
-  br label %next
+  br label %more.waves
 made:
   ret void
 }

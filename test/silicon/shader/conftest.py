@@ -6,6 +6,7 @@ import ctypes
 import re
 import struct
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +17,10 @@ from ringup.silicon.shader.amd.interpreter import engine as interpreter
 from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
-from ringup.silicon.shader.amd.writer.wave import RULES, Wave
+from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES, Wave
 from ringup.silicon.shader.common.launch import Group
 from ringup.silicon.shader.common.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.host.context import SPARE_WORD
 from ringup.silicon.shader.host.emitter import Code
 from ringup.silicon.shader.host.native import HostCode
 
@@ -211,6 +213,10 @@ def pytest_generate_tests(metafunc):
             few.add("thorough translator")
         found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
         metafunc.parametrize("rdna4", found, indirect=True)
+    if "cdna3" in metafunc.fixturenames:
+        few = {"interpreter", "threaded translator", "translator"}
+        found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
+        metafunc.parametrize("cdna3", found, indirect=True)
 
 
 @pytest.fixture
@@ -222,11 +228,13 @@ def rdna4(request, assemble):
 
 
 @pytest.fixture
-def cdna3(assemble):
-    """A `Machine` of gfx942 with empty memory. Its programs are one wave of 64 work-items unless a test says
-    otherwise.
+def cdna3(request, assemble):
+    """A `Machine` of gfx942 with empty memory, on the interpreter unless a test says otherwise. Its programs are one
+    wave of 64 work-items unless a test says otherwise.
     """
-    return Machine(assemble, Interpreter(target="gfx942"))
+    level = ENGINES[getattr(request, "param", "interpreter")]
+    engine = Interpreter(target="gfx942") if level is None else Translator(level=level, target="gfx942")
+    return Machine(assemble, engine)
 
 
 @pytest.fixture
@@ -255,8 +263,17 @@ class _OneRule(Wave):
     def bail(self, ins):
         raise _Bailed
 
+    @contextmanager
+    def unless(self, condition, ins):
+        """Change nothing if the rule leaves its instruction to the interpreter, and note that in the wave's words."""
+        self.code.store(self.code.cast("zext", condition, "i32"), self.state_place(SPARE_WORD), 4)
+        with self.when(self.code.invert(condition)):
+            yield
+
 
 def _rule_of(ins):
+    if ins.generation.is_gcn and ins.mnemonic in CDNA_RULES:
+        return CDNA_RULES[ins.mnemonic]
     return RULES.get(ins.mnemonic) or RULES[ins.mnemonic.replace("v_dual_", "v_", 1)]
 
 

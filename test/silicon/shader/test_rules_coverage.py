@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA3_5, RDNA4
-from ringup.silicon.shader.amd.writer.wave import RULES
+from ringup.silicon.shader.amd.decoding.gcn import INDEXED_PREFIX
+from ringup.silicon.shader.amd.decoding.gcn_names import engine_name
+from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3, RDNA3_5, RDNA4
+from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES
 
 FORMATS = (
     "SOP1",
@@ -19,12 +21,15 @@ FORMATS = (
     "VOP3",
     "VOP3SD",
     "VOP3P",
+    "VOP3A",
+    "VOP3B",
+    "VOP3P-MAI",
     "VOPDX",
     "VOPDY",
     "VINTERP",
 )
 
-GENERATIONS = pytest.mark.parametrize("of", [RDNA3, RDNA3_5, RDNA4], ids=["rdna3", "rdna3.5", "rdna4"])
+GENERATIONS = pytest.mark.parametrize("of", [RDNA3, RDNA3_5, RDNA4, CDNA3], ids=["rdna3", "rdna3.5", "rdna4", "cdna3"])
 REASONS = {
     "control flow and hardware registers: the translator's own": (
         "s_call_b64", "s_getpc_b64", "s_getreg_b32", "s_rfe_b64", "s_setpc_b64", "s_setreg_b32", "s_setreg_imm32_b32",
@@ -33,10 +38,15 @@ REASONS = {
     ),
     "waits: they matter to strict mode only": (
         "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_waitcnt_vmcnt", "s_waitcnt_vscnt", "s_version", "v_nop", "v_pipeflush",
+        "v_clrexcp",
     ),
     "messages are answered by the card": ("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"),
     "rare: interpreted": ("s_get_barrier_state",),
     "LLVM has them, AMD's document does not: refused": ("s_barrier_init", "s_barrier_join"),
+    "of GCN, compilers do not use them: refused": (
+        "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_setvskip", "s_rfe_restore_b64", "v_exp_legacy_f32",
+        "v_log_legacy_f32", "v_screen_partition_4se_b32",
+    ),
     "the register is known at run time only: interpreted": (
         "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32",
     ),
@@ -50,7 +60,14 @@ REASONS = {
 
 def names_of(of, formats=None):
     rows = isa.target(of.facts).instructions
-    return {of.renamed.get(one.mnemonic, one.mnemonic) for one in rows if formats is None or one.format in formats}
+    return {
+        engine_name(one.mnemonic) if of.is_gcn else of.renamed.get(one.mnemonic, one.mnemonic)
+        for one in rows
+        if formats is None or one.format in formats
+    }
+
+
+ALL_NAMES = names_of(RDNA3_5) | names_of(RDNA4) | names_of(CDNA3)
 
 
 @GENERATIONS
@@ -61,10 +78,12 @@ def test_every_alu_opcode_without_a_rule_has_its_reason(of):
 
 
 def test_every_reason_is_of_an_opcode_that_there_is():
-    assert {one for group in REASONS.values() for one in group} <= names_of(RDNA3_5) | names_of(RDNA4)
+    assert {one for group in REASONS.values() for one in group} <= ALL_NAMES
 
 
 def test_every_alu_rule_is_of_an_opcode_that_there_is():
-    names = names_of(RDNA3_5) | names_of(RDNA4)
+    names = set(ALL_NAMES)
     names |= {one.replace("v_dual_", "v_", 1) for one in names}
-    assert {one for one in RULES if one[:2] in ("s_", "v_")} <= names
+    # The engines' name of an instruction whose registers M0 selects.
+    names |= {one.replace("v_", INDEXED_PREFIX, 1) for one in names}
+    assert {one for one in RULES | CDNA_RULES if one[:2] in ("s_", "v_")} <= names

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding import decode as dec
 from ringup.silicon.shader.amd.decoding.decode import remembered
-from ringup.silicon.shader.amd.decoding.memory_effects import UNITS
+from ringup.silicon.shader.amd.decoding.gcn import INDEXED_PREFIX, PRESERVE
+from ringup.silicon.shader.amd.decoding.memory_effects import UNITS, loads_to_lds
 from ringup.silicon.shader.common import state
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ VCC_BITS = 3 << state.VCC_LO
 M0_BIT = 1 << state.M0
 TRAP_BITS = (1 << state.NULL) - (1 << state.TTMP0)
 FIRST_VGPR = 256
+VGPR_ROWS = 512  # with accumulation registers, which begin at `state.FIRST_ACC`
 
-VECTOR_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "VINTERP")) | UNITS.keys() - {
-    "SMEM"
-}
+ALU_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOPD", "VINTERP"))
+VECTOR_FORMATS = ALU_FORMATS | UNITS.keys() - {"SMEM"}
 _WRITES_SCC = (
     "s_add", "s_sub", "s_min_", "s_max_", "s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor", "s_lsh", "s_ash", "s_bfe", "s_abs",
     "s_not", "s_wqm", "s_quadmask", "s_bcnt", "s_cmp", "s_bitcmp", "s_barrier_signal_isfirst",
@@ -38,9 +39,10 @@ _WRITES_SCC = (
 _KEEPS_SCC = ("_f16", "_f32", "_nc_u64")
 _READS_SCC = ("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc", "s_getreg")
 # M0 selects registers of these, so they may read or write any.
-INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
+INDIRECT = ("s_movrel", "v_movrel", "v_swaprel", INDEXED_PREFIX)
 # EXEC does not limit the lanes that these write.
 _ONE_LANE = frozenset(("v_writelane_b32",))
+_ONE_BYTE = frozenset(("v_cvt_pkaccum_u8_f32",))
 _NO_EXEC = frozenset(("v_readlane_b32", "v_writelane_b32"))
 _READS_M0 = (
     "s_sendmsg",
@@ -58,7 +60,7 @@ _READS_M0 = (
 )
 # These write only the registers that M0 selects.
 _SELECTED = ("global_load_block", "scratch_load_block")
-ALL = (1 << 512) - 1
+ALL = (1 << FIRST_VGPR + VGPR_ROWS) - 1
 _SPECIAL_USES = {dec.SCC: SCC_BIT, dec.VCCZ: VCC_BITS, dec.EXECZ: EXEC_BITS, dec.LDS_DIRECT: M0_BIT}
 
 
@@ -68,6 +70,11 @@ class Effects(NamedTuple):
     uses: int
     defs: int
     partial: bool  # it keeps part of what it writes (half, lane) even where every lane is active
+
+
+def allocated(vgpr_count: int, acc_count: int) -> int:
+    """Return the VGPRs that a wave has, accumulation registers too."""
+    return ((1 << vgpr_count) - 1 | (1 << acc_count) - 1 << state.FIRST_ACC) << FIRST_VGPR
 
 
 def registers(operand: Operand, lanes: int) -> int:
@@ -108,7 +115,15 @@ def _implied(mnemonic: str, format_: str) -> Effects:
         uses |= EXEC_BITS | M0_BIT
     if mnemonic.startswith(_READS_M0):
         uses |= M0_BIT
-    partial = mnemonic in _ONE_LANE or mnemonic in _SELECTED or "d16" in mnemonic or format_ == "LDSDIR"
+    if mnemonic.startswith("s_set_gpr_idx") and not mnemonic.endswith("off"):
+        uses, defs = uses | M0_BIT, defs | M0_BIT
+    partial = (
+        mnemonic in _ONE_LANE
+        or mnemonic in _ONE_BYTE
+        or mnemonic in _SELECTED
+        or "d16" in mnemonic
+        or format_ == "LDSDIR"
+    )
     return Effects(uses, defs, partial)
 
 
@@ -135,11 +150,14 @@ def effects(ins: Instruction, lanes: int) -> Effects:
             defs |= found
             if operand.kind == "vgpr" and operand.size_bits < 32:
                 partial = True
-    if ins.fields.get("gds"):
+    if ins.fields.get("gds") or loads_to_lds(ins):
         uses |= M0_BIT
+    # The address of scratch memory is in scalars on CDNA.
+    if ins.format in ("SCRATCH", "FLAT") and ins.generation.start.flat_scratch < state.SGPR_COUNT:
+        uses |= 3 << ins.generation.start.flat_scratch
     if mnemonic.startswith("s_setreg") and ins.fields["simm16"] & 0x3F == ins.generation.scc_register:
         uses, defs = uses | SCC_BIT, defs | SCC_BIT
-    if ins.dpp is not None:
+    if ins.dpp is not None or (ins.sdwa and ins.fields.get("dst_u") == PRESERVE):
         partial = True
     # Outside a trap handler they keep their values.
     if ins.generation.start.numbers_in_ttmp:

@@ -6,10 +6,11 @@ two modes is two blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.amd.decoding.analysis import Effects, effects
+from ringup.silicon.shader.amd.decoding import gcn
+from ringup.silicon.shader.amd.decoding.analysis import ALU_FORMATS, Effects, effects
 from ringup.silicon.shader.amd.decoding.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
 from ringup.silicon.shader.amd.decoding.generations import RDNA3
 
@@ -209,6 +210,8 @@ class Program:
         offset, mode = key
         while True:
             one = self._step(offset)
+            if mode & gcn.MODE_INDEXED and self.generation.is_gcn and not isinstance(one, str):
+                one = self._indexed(one)
             steps.append(one)
             if isinstance(one, str):
                 break
@@ -220,6 +223,14 @@ class Program:
             if (offset, mode) in starts:
                 break
         return steps, mode
+
+    def _indexed(self, step: Step) -> Step:
+        """Return an instruction whose VGPRs M0 selects, under a mnemonic of its own."""
+        ins = step.ins
+        if ins.format not in ALU_FORMATS or all(one.kind != "vgpr" for one in ins.operands):
+            return step
+        ins = replace(ins, mnemonic=ins.mnemonic.replace("v_", gcn.INDEXED_PREFIX, 1))
+        return step._replace(ins=ins, effects=effects(ins, self.lanes))
 
     def _targets(self, last: Step | str, mode: int) -> list[Key]:
         if isinstance(last, str) or last.what == "end" or last.ins.mnemonic == "s_rfe_b64":
@@ -250,6 +261,10 @@ def branch_target(step: Step) -> int:
 
 def mode_after(ins: Instruction, mode: int) -> int | None:
     """Return MODE after an instruction that writes constants to it, None for every other instruction."""
+    if ins.mnemonic == "s_set_gpr_idx_on":
+        return mode | gcn.MODE_INDEXED
+    if ins.mnemonic == "s_set_gpr_idx_off":
+        return mode & ~gcn.MODE_INDEXED
     if ins.mnemonic in _FIRST_MODE_BITS:
         shift, mask = _FIRST_MODE_BITS[ins.mnemonic]
         return mode & ~(mask << shift) | (ins.fields["simm16"] & mask) << shift
@@ -265,7 +280,7 @@ def is_release(ins: Instruction) -> bool:
 
     The wave may only end after it, so the interpreter is not needed.
     """
-    return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
+    return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS and not ins.generation.is_gcn
 
 
 def is_interrupt(ins: Instruction) -> bool:

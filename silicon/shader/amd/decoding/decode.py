@@ -165,6 +165,7 @@ _MIX_BITS = {"src0": ("opsel_hi", 0), "src1": ("opsel_hi", 1), "src2": ("opsel_h
 _PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
 _EXEC_HI = 127
 MATRIX_PRODUCTS = ("v_wmma_", "v_swmmac_")
+CDNA_PRODUCTS = ("v_mfma_", "v_smfmac_")
 _NO_REGISTER = enc.NULL  # saddr of vector memory that has no scalar address
 
 

@@ -43,9 +43,15 @@ _FROM_OCTETS, FROM_EIGHT_BITS = "v_cvt_f32_ubyte", ("v_cvt_f32_fp8", "v_cvt_f32_
 # In a DPP dword of these, signs have no effect.
 ANY_SIGNS = ("v_ldexp_f16", "v_dot2c_i32", "v_dot4c_i32", "v_dot8c_i32")
 _FLOATS = frozenset(("f16", "f32", "f64"))
+# MODE.gpr_idx_en: the low byte of M0 is added to the numbers of VGPRs, of those operands whose bit in M0 is set.
+MODE_INDEXED = 1 << 27
+INDEXED = {"src0": 12, "src1": 13, "vsrc1": 13, "src2": 14, "vdst": 15}
+# Before the mnemonic of an instruction of whose registers M0 selects some.
+INDEXED_PREFIX = "v_indexed_"
 # Bytes and words that SDWA selects: the whole dword is 6.
 WHOLE_DWORD = 6
-PRESERVE = 2
+# What happens to the rest of the destination, besides zeros.
+SIGN_EXTEND, PRESERVE = 1, 2
 
 
 def row_of(row: InstructionFacts) -> InstructionFacts:
@@ -99,6 +105,13 @@ def _scalar_offset(fields: dict[str, int]) -> None:
     fields["soffset"] = _SWAPPED.get(register, register) if register != enc.NULL else register
     if not fields["imm"]:
         fields["offset"] = 0
+
+
+def part(select: int) -> tuple[int, int]:
+    """Return the lowest bit and the number of bits of a byte, word or dword that SDWA selects."""
+    if select == WHOLE_DWORD:
+        return 0, 32
+    return (8 * select, 8) if select < 4 else (16 * (select - 4), 16)
 
 
 def swapped(code: int) -> int:

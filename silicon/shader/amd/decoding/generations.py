@@ -157,15 +157,10 @@ CDNA3 = Generation(
     scc_register=2,
     copies_matrices=False,
     is_gcn=True,
-    is_translated=False,
+    is_translated=True,
 )  # fmt: skip
 
-GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4)}
-# Of the generations that are translated, by counter as programs write it: its largest value. No two of them give one
-# name different values.
-LARGEST_COUNTS: Mapping[str, int] = {
-    f"{name}cnt": largest for one in GENERATIONS.values() for name, largest in one.counters.items()
-}
+GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4, CDNA3)}
 
 # By the name of the processor that code is compiled for.
 TARGETS: Mapping[str, Generation] = {

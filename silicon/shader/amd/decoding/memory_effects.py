@@ -23,7 +23,7 @@ UNITS: dict[str, Unit] = {
     "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "FLAT": "flat", "DS": "lds",
 }  # fmt: skip
 # RDNA3's invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
-UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
+UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "ds_nop"))
 # RDNA4's invalidation counts as a load; its write-backs count as stores.
 _COUNTED_AS_LOADS = frozenset(("global_inv",))
 # These load or store a dword for each register that M0 selects, from this one up.
@@ -103,6 +103,13 @@ def _order(ins: Instruction, unit: Unit, *, returns: bool) -> Order:
             return orders.loads if returns else orders.stores
         case _:
             return orders.lds
+
+
+def loads_to_lds(ins: Instruction) -> bool:
+    """Return whether a memory instruction of GCN loads to LDS, from the address in M0 up."""
+    if ins.format == "MUBUF":
+        return ins.generation.is_gcn and bool(ins.fields["lds"])
+    return "_load_lds_" in ins.mnemonic
 
 
 def loaded_half(ins: Instruction) -> int:

@@ -11,9 +11,10 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.decoding import decode
 from ringup.silicon.shader.amd.decoding.gcn import WHOLE_DWORD
+from ringup.silicon.shader.amd.decoding.products import shape_of
 from ringup.silicon.shader.amd.interpreter.dpp import Permutation
 from ringup.silicon.shader.amd.interpreter.gcn_alu import indexed, placed, selected
-from ringup.silicon.shader.amd.interpreter.mfma import shape_of, undefined_registers
+from ringup.silicon.shader.amd.interpreter.mfma import undefined_registers
 from ringup.silicon.shader.amd.interpreter.step import Exit, Step
 from ringup.silicon.shader.amd.interpreter.valu_matrix import MATRIX, undefined_elements
 from ringup.silicon.shader.amd.interpreter.value_table import CDNA_VALUES, VALUES, Ctx, base_mnemonic, finish, modify
@@ -391,6 +392,8 @@ def _undefined(
         return [np.where(sources[2].value, known[1], known[0]) | known[2]]
     if mnemonic.startswith("v_swap"):
         return [known[1], known[0]]
+    if mnemonic == "v_mov_b64":
+        return [np.stack(_undefined_words(step, ins.uses[0], known[0]), axis=1)]
     if mnemonic.startswith("v_mov_"):
         return [known[0]]
     # Lane selectors decide; the flags of moved registers move as their values do.

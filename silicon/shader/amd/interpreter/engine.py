@@ -23,7 +23,7 @@ from ringup.silicon.shader.amd.decoding.text import text
 from ringup.silicon.shader.amd.interpreter.alu import scalar_alu, vector_alu
 from ringup.silicon.shader.amd.interpreter.buffer import vector_buffer
 from ringup.silicon.shader.amd.interpreter.control import HANDLERS, enter_trap
-from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence
+from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence, check_alignment
 from ringup.silicon.shader.amd.interpreter.hazards import Sequence
 from ringup.silicon.shader.amd.interpreter.lds import data_share, direct_load
 from ringup.silicon.shader.amd.interpreter.memory import scalar_memory, vector_memory
@@ -33,6 +33,7 @@ from ringup.silicon.shader.amd.strict.registers import Registers
 from ringup.silicon.shader.common.launch import (
     STATUS_PRIV,
     STATUS_TRAP_EN,
+    check_wave_size,
     does_not_fit,
     group_idents,
     occupancy,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["Exit", "Interpreter", "Machine", "step_one"]
 
 NAVI31_WGPS = 48
-WIDE = 64
 SLICE = 128  # instructions that a wave issues before the next one of its group runs
 LONGEST_BYTES = 12
 TRAPSTS_MEMORY, TRAPSTS_ILLEGAL = 1 << 8, 1 << 11
@@ -122,6 +122,8 @@ def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | 
         _count(machine.counters, regs, pc, name)
         step = Step(ins, pc, regs, group, machine)
         regs.ins, regs.birth, regs.inactive_birth = ins, "", ""
+        if machine.strict and machine.generation.is_gcn:
+            check_alignment(ins)
         if sequence is not None:
             sequence.check(ins)
         wave.pc = pc + ins.size_bytes
@@ -372,8 +374,7 @@ class Interpreter:
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> InterpreterRun:
         """Begin a dispatch; nothing runs before the first `step`."""
         of = generation(self.target)
-        if of.start.is_wide and dispatch.wave_size != WIDE:
-            raise ValueError(f"{self.target} has waves of {WIDE} lanes only, not of {dispatch.wave_size}")
+        check_wave_size(dispatch, of.start, self.target)
         fitting = occupancy(dispatch, of.start)
         if not fitting:
             raise ValueError(does_not_fit(dispatch))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringup.silicon.shader.amd.decoding.gcn import PRESERVE, WHOLE_DWORD
+from ringup.silicon.shader.amd.decoding.gcn import INDEXED, MODE_INDEXED, PRESERVE, SIGN_EXTEND, part
 from ringup.silicon.shader.amd.interpreter.step import Exit
 from ringup.silicon.shader.common.state import M0, MODE
 
@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
     from ringup.silicon.shader.amd.interpreter.step import Step, Words
 
-MODE_INDEXED = 1 << 27  # MODE.gpr_idx_en
-# Bits of M0 above the index, by operand.
-INDEXED = {"src0": 12, "src1": 13, "vsrc1": 13, "src2": 14, "vdst": 15}
-_EXTENDS = 1  # dst_unused: the sign fills the rest
 _U32 = np.uint32
-
-
-def _part(select: int) -> tuple[int, int]:
-    """Return the lowest bit and the number of bits of a selected byte, word or dword."""
-    if select == WHOLE_DWORD:
-        return 0, 32
-    return (8 * select, 8) if select < 4 else (16 * (select - 4), 16)
 
 
 def _extended(values: Words, bits: int) -> Words:
@@ -40,7 +29,7 @@ def _extended(values: Words, bits: int) -> Words:
 
 def selected(operand: Operand, values: Any) -> Any:
     """Return the byte or word of a source that SDWA selects, extended to its type."""
-    low, bits = _part(operand.select)
+    low, bits = part(operand.select)
     found = values >> _U32(low) & _U32((1 << bits) - 1)
     if operand.extends:
         found = _extended(found, bits)
@@ -49,14 +38,14 @@ def selected(operand: Operand, values: Any) -> Any:
 
 def placed(ins: Instruction, old: Words, result: Words) -> Words:
     """Return the destination's register with the result in the byte or word that SDWA selects."""
-    low, bits = _part(ins.fields["dst_sel"])
+    low, bits = part(ins.fields["dst_sel"])
     mask = _U32((1 << bits) - 1)
-    part = result & mask
+    taken = result & mask
     unused = ins.fields["dst_u"]
     if unused == PRESERVE:
-        found: Words = old & ~(mask << _U32(low)) | part << _U32(low)
+        found: Words = old & ~(mask << _U32(low)) | taken << _U32(low)
         return found
-    return (_extended(part, bits) if unused == _EXTENDS else part) << _U32(low)
+    return (_extended(taken, bits) if unused == SIGN_EXTEND else taken) << _U32(low)
 
 
 def indexed(step: Step, ins: Instruction) -> Instruction:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import remembered
 from ringup.silicon.shader.amd.decoding.gcn import WHOLE_DWORD
-from ringup.silicon.shader.amd.interpreter.mfma import Shape, shape_of
+from ringup.silicon.shader.amd.decoding.products import Shape, shape_of
 from ringup.silicon.shader.amd.strict.history import RuleBroken
 from ringup.silicon.shader.amd.strict.registers import scalar_name, vector_name
 from ringup.silicon.shader.common.state import EXEC_LO, M0, VCC_LO
@@ -35,6 +35,8 @@ EXEC_TO_MATRIX, EXEC_TO_DPP, EXEC_TO_LANE = 4, 5, 4
 VECTOR_TO_MATRIX, VECTOR_TO_DPP, VECTOR_TO_LANE, TRANS_TO_VECTOR, PART_TO_VECTOR = 2, 2, 1, 1, 1
 SCALAR_TO_VECTOR, SCALAR_TO_MEMORY, SCALAR_TO_LANE, VCC_TO_FMAS = 2, 5, 4, 4
 DOT_TO_OTHER, STORE_TO_VECTOR, SETREG, M0_READ, DOUBLES_TO_FMA = 3, 2, 2, 1, 2
+# How far the rules look back, by what `GcnState.written` holds.
+_LONGEST = (2, TRANS_TO_VECTOR, PART_TO_VECTOR, STORE_TO_VECTOR, 5, SETREG)
 
 
 class Product(NamedTuple):
@@ -93,8 +95,6 @@ class Needs(NamedTuple):
     product: Product | None
     is_vector: bool
     is_memory: bool
-    # The first of several VGPRs, if its number is odd.
-    misaligned: int | None
 
 
 def passes(shape: Shape) -> int:
@@ -127,31 +127,69 @@ def needs(ins: Instruction) -> Needs:
     return Needs(
         _numbers(ins.uses, "vgpr"), _numbers(ins.defs, "vgpr"), _numbers(ins.uses, "sgpr"), _numbers(ins.defs, "sgpr"),
         addend, product, ins.format in _VALU, ins.format in _VMEM or ins.format == "DS",
-        next((one.index for one in ins.operands if one.kind == "vgpr" and one.size_bits > 32 and one.index % 2), None),
     )  # fmt: skip
+
+
+@remembered
+def misaligned(ins: Instruction) -> int | None:
+    """Return the first of several VGPRs, if its number is odd."""
+    return next(
+        (one.index for one in ins.operands if one.kind == "vgpr" and one.size_bits > 32 and one.index % 2), None
+    )
+
+
+def check_alignment(ins: Instruction) -> None:
+    """Raise if several VGPRs begin at an odd one."""
+    first = misaligned(ins)
+    if first is not None:
+        raise RuleBroken("alignment", f"several VGPRs begin at {vector_name(first)}, whose number is odd")
+
+
+class GcnState(NamedTuple):
+    """What the rules need of the instructions before. Times are wait states: the next instruction is at 0."""
+
+    # By kind, as in `GcnSequence`: registers with the time behind the instruction that wrote them.
+    written: tuple[tuple[tuple[int, int], ...], ...] = ((),) * 6
+    dots: tuple[tuple[int, int, str], ...] = ()
+    products: tuple[tuple[int, Product], ...] = ()
+    m0: int = -LONGEST
 
 
 class GcnSequence:
     """The last instructions of a wave, as far as the rules need them. Times are wait states since it started."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: GcnState | None = None) -> None:
+        start = before or GcnState()
         self._now = 0
         # By register: the time behind the last instruction of a kind that wrote it.
-        self._vectors: dict[int, int] = {}
-        self._trans: dict[int, int] = {}
-        self._parts: dict[int, int] = {}
-        self._dots: dict[int, tuple[int, str]] = {}
-        self._stores: dict[int, int] = {}
-        self._scalars: dict[int, int] = {}
-        self._hardware: dict[int, int] = {}
-        self._m0 = -LONGEST
-        self._products: list[tuple[int, Product]] = []
+        self._vectors, self._trans, self._parts, self._stores, self._scalars, self._hardware = map(dict, start.written)
+        self._dots = {register: (since, name) for register, since, name in start.dots}
+        self._m0 = start.m0
+        self._products = list(start.products)
+
+    @property
+    def state(self) -> GcnState:
+        """The state for the instructions that follow, without what no rule looks back to."""
+        kinds = (self._vectors, self._trans, self._parts, self._stores, self._scalars, self._hardware)
+        written = tuple(
+            tuple(sorted((one, since - self._now) for one, since in times.items() if self._now - since < longest))
+            for times, longest in zip(kinds, _LONGEST, strict=True)
+        )
+        dots = tuple(
+            sorted((one, since - self._now, name) for one, (since, name) in self._dots.items()
+                   if self._now - since < DOT_TO_OTHER)
+        )  # fmt: skip
+        products = tuple((since - self._now, one) for since, one in self._products if self._now - since < LONGEST)
+        return GcnState(written, dots, products, self._m0 - self._now if self._now - self._m0 < M0_READ else -LONGEST)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was before it matters no longer."""
+        return self._now >= LONGEST
 
     def check(self, ins: Instruction) -> None:
         """Add the next instruction; raise if it comes too early."""
         of = needs(ins)
-        if of.misaligned is not None:
-            raise RuleBroken("alignment", f"several VGPRs begin at {vector_name(of.misaligned)}, whose number is odd")
         self._products = [one for one in self._products if self._now - one[0] < LONGEST]
         if of.is_vector or of.is_memory:
             self._check_products(ins, of)

@@ -77,6 +77,9 @@ class Sequence:
         self._pending = {one: [instructions, others] for one, instructions, others in start.pending}
         self._matrix = set(start.matrix)
         self._compared, self._left, self._type = start.compared, start.left, start.type_
+        # Instructions since the start, and vector instructions among them; what was left of the clause then.
+        self._count = self._vectors = 0
+        self._first_left = start.left
 
     @property
     def state(self) -> State:
@@ -84,8 +87,17 @@ class Sequence:
         pending = tuple((one, since[0], since[1]) for one, since in sorted(self._pending.items()))
         return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was before it matters no longer: it matters for a few vector instructions, or to the end of a
+        clause.
+        """
+        return self._vectors > MAX_BETWEEN and self._count > self._first_left
+
     def check(self, ins: Instruction) -> None:
         """Add the next instruction; raise if it comes too early."""
+        self._count += 1
+        self._vectors += is_vector(ins)
         if self._left:
             self._in_clause(ins)
         if ins.mnemonic == "s_clause":

@@ -117,6 +117,9 @@ def _lds(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
     to = next((one for one in ins.operands if one.field == "vdst"), None)
     data = _data(wave, operand(ins, "data0"), size_bytes)
     second = next((_data(wave, one, size_bytes) for one in ins.operands if one.field == "data1"), data)
+    # CDNA gives what is compared first.
+    if operation.startswith("cmpswap") and wave.generation.is_gcn:
+        data, second = second, data
     where, active, places = address(wave, ins, ins.offset), wave.exec_bits(), f"<{wave.lanes} x i64>"
     if wave.counting:
         count_conflicts(wave, where, active, size_bytes)

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 # Bits of the resource's last two words that make it more than a linear buffer.
 _SWIZZLE = 3 << 30  # of word 1
+_GCN_SWIZZLE = 1 << 31
 _ADD_TID = 1 << 23  # of word 3
 _TYPE = 3 << 30
 _STRIDE_SCALE = 3 << 18  # on RDNA4
 _FORMAT = 0x3F << 12  # 0 is INVALID: the resource is unbound
+_GCN_FORMAT = 0xF << 15
 STRUCTURED, BY_INDEX, UNCHECKED, RAW = range(4)  # OOB_SELECT
 
 
@@ -39,6 +41,13 @@ class _Places(NamedTuple):
 def _field(wave: Wave, word: Value, low: int, count: int) -> Value:
     code = wave.code
     return code.op("and", code.op("lshr", word, code.const(low, "i32")), code.const((1 << count) - 1, "i32"))
+
+
+def _is_odd(ins: Instruction) -> bool:
+    """Return whether the interpreter executes an instruction whatever the buffer is: its loads go to LDS too, or have a
+    status.
+    """
+    return bool(ins.fields.get("tfe") or ins.fields.get("lds"))
 
 
 def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
@@ -55,7 +64,8 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     )
     base = code.op("add", base, code.resize(scalar, "i64"))
 
-    select = _field(wave, words[3], 28, 2)
+    # CDNA checks bytes unless a buffer is swizzled.
+    select = code.const(RAW, "i32") if wave.generation.is_gcn else _field(wave, words[3], 28, 2)
     is_structured, is_raw = (code.icmp("eq", select, code.const(one, "i32")) for one in (STRUCTURED, RAW))
     index, offset = _index_and_offset(wave, ins)
     some = _when(wave, code.icmp("ne", records, code.const(0, "i32")))
@@ -81,11 +91,13 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
         return code.op("and", code.op("or", fits, unlimited), candidates)
 
     inside = within(size_bytes)
-    odd = code.icmp("ne", code.op("and", words[1], code.const(_SWIZZLE, "i32")), code.const(0, "i32"))
+    swizzles = _GCN_SWIZZLE if wave.generation.is_gcn else _SWIZZLE
+    odd = code.icmp("ne", code.op("and", words[1], code.const(swizzles, "i32")), code.const(0, "i32"))
     uncommon = _ADD_TID | _TYPE | _STRIDE_SCALE * wave.generation.scales_buffers
     special = code.op("and", words[3], code.const(uncommon, "i32"))
     odd = code.op("or", odd, code.icmp("ne", special, code.const(0, "i32")))
-    unbound = code.icmp("eq", code.op("and", words[3], code.const(_FORMAT, "i32")), code.const(0, "i32"))
+    formats = _GCN_FORMAT if wave.generation.is_gcn else _FORMAT
+    unbound = code.icmp("eq", code.op("and", words[3], code.const(formats, "i32")), code.const(0, "i32"))
     odd = code.op("or", odd, unbound)
     if size_bytes > 4:
         odd = code.op("or", odd, code.icmp("ne", within(4), inside))
@@ -110,7 +122,7 @@ def _index_and_offset(wave: Wave, ins: Instruction) -> tuple[Value | None, Value
 
 
 def _load(wave: Wave, ins: Instruction, form: Form) -> None:
-    if ins.fields["tfe"]:
+    if _is_odd(ins):
         wave.bail(ins)
         return
     places = _places(wave, ins, form.size_bytes)
@@ -122,7 +134,7 @@ def _load(wave: Wave, ins: Instruction, form: Form) -> None:
 
 
 def _store(wave: Wave, ins: Instruction, form: Form) -> None:
-    if ins.fields["tfe"]:
+    if _is_odd(ins):
         wave.bail(ins)
         return
     places = _places(wave, ins, form.size_bytes)
@@ -131,7 +143,7 @@ def _store(wave: Wave, ins: Instruction, form: Form) -> None:
 
 
 def _atomic(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
-    if ins.fields["tfe"]:
+    if _is_odd(ins):
         wave.bail(ins)
         return
     data = operand(ins, "vdata")

@@ -24,11 +24,17 @@ INTEGERS = {"lt": "lt", "eq": "eq", "le": "le", "gt": "gt", "ne": "ne", "ge": "g
 CONSTANTS = {"f": 0, "t": 1}
 
 
+def _put(wave: Wave, ins: Instruction, flags: Value) -> None:
+    """Write the result. On CDNA a comparison that writes EXEC writes VCC or an SGPR too."""
+    for one in ins.defs:
+        put_flags(wave, one, flags, ins)
+
+
 def _float_compare(type_: str, how: str) -> Rule:
     def emit(wave: Wave, ins: Instruction) -> None:
         unit = Float(wave, type_)
         a, b = (unit.source(one, ins) for one in ins.uses)
-        put_flags(wave, ins.defs[0], wave.code.fcmp(how, a, b), ins)
+        _put(wave, ins, wave.code.fcmp(how, a, b))
 
     return emit
 
@@ -36,14 +42,14 @@ def _float_compare(type_: str, how: str) -> Rule:
 def _integer_compare(how: str) -> Rule:
     def emit(wave: Wave, ins: Instruction) -> None:
         a, b = (source(wave, one, ins) for one in ins.uses)
-        put_flags(wave, ins.defs[0], wave.code.icmp(how, a, b), ins)
+        _put(wave, ins, wave.code.icmp(how, a, b))
 
     return emit
 
 
 def _constant(value: int) -> Rule:
     def emit(wave: Wave, ins: Instruction) -> None:
-        put_flags(wave, ins.defs[0], wave.code.const(-value, wave.bools), ins)
+        _put(wave, ins, wave.code.const(-value, wave.bools))
 
     return emit
 
@@ -72,7 +78,7 @@ def _class(type_: str) -> Rule:
         bit = code.select(is_nan(code, raw, fmt), wave.const(1, "i32"), signed)
         bit = code.select(is_signalling(code, raw, fmt), wave.const(0, "i32"), bit)
         wanted = code.resize(wave.src(mask, "i16" if mask.size_bits == 16 else "i32", ins), "i32")
-        put_flags(wave, ins.defs[0], code.cast("trunc", code.op("lshr", wanted, bit), "i1"), ins)
+        _put(wave, ins, code.cast("trunc", code.op("lshr", wanted, bit), "i1"))
 
     return emit
 
@@ -86,5 +92,5 @@ for _sign in "iu":
         for _name, _how in INTEGERS.items():
             _full = _how if _how in ("eq", "ne") else f"{'s' if _sign == 'i' else 'u'}{_how}"
             rule(f"v_cmp_{_name}_{_sign}{_size}", f"v_cmpx_{_name}_{_sign}{_size}")(_integer_compare(_full))
-        for _name, _value in CONSTANTS.items() if _size > 16 else ():
+        for _name, _value in CONSTANTS.items():
             rule(f"v_cmp_{_name}_{_sign}{_size}", f"v_cmpx_{_name}_{_sign}{_size}")(_constant(_value))

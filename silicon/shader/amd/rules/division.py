@@ -205,3 +205,5 @@ for _type in SCALES:
     rule(f"v_div_fmas_{_type}")(_div_fmas(_type))
 for _type in ("f16", *SCALES):
     rule(f"v_div_fixup_{_type}")(float_rule(_type, _div_fixup))
+# Of CDNA: it clears the other half of its register.
+rule("v_div_fixup_legacy_f16")(float_rule("f16", _div_fixup))

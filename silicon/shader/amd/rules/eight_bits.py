@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import selected_byte
 from ringup.silicon.shader.amd.writer.arithmetic import as_bits
-from ringup.silicon.shader.amd.writer.wave import rule
+from ringup.silicon.shader.amd.writer.wave import cdna_rule, rule
 from ringup.silicon.shader.host.emitter import Value, like
 
 if TYPE_CHECKING:
@@ -21,20 +21,33 @@ if TYPE_CHECKING:
 
 
 class Octet(NamedTuple):
-    """A format of eight bits: bits of the fraction, bias, the largest number's bits, the lowest bits above it."""
+    """A format of eight bits: bits of the fraction, bias, the largest number's bits, NaN's bits.
+
+    Where a zero has no sign, as on CDNA3, NaN has the bits of -0, and nothing is infinite.
+    """
 
     fraction: int
     bias: int
     largest: int
+    nan: int = 0x7F
 
     @property
     def overflow(self) -> int:
-        """The bits of what is too large: infinity, or FP8's NaN."""
+        """The bits of what is too large: infinity, or NaN."""
         return self.largest + 1
 
+    @property
+    def signs_zero(self) -> bool:
+        """Whether a zero has a sign."""
+        return self.nan != MINUS_ZERO
 
-FORMATS = {"fp8": Octet(3, 7, 0x7E), "bf8": Octet(2, 15, 0x7B)}
-NAN = 0x7F
+
+MINUS_ZERO = 0x80
+FORMATS = {
+    "fp8": Octet(3, 7, 0x7E), "bf8": Octet(2, 15, 0x7B), "fp8_fnuz": Octet(3, 8, 0x7F, MINUS_ZERO),
+    "bf8_fnuz": Octet(2, 16, 0x7F, MINUS_ZERO),
+}  # fmt: skip
+NAMES = ("fp8", "bf8")
 _F32_FRACTION, _F32_BIAS, _INFINITY = 23, 127, 0x7F80_0000
 
 
@@ -51,10 +64,13 @@ def widened_octet(code: Code, octet: Value, name: str) -> Value:
     scale = code.real(2.0 ** (_F32_BIAS - form.bias), like("float", octet))
     number = as_bits(code, code.op("fmul", code.bitcast(raw, scale.type), scale))
     special = const(_INFINITY | 1 << 22)
+    sign = code.op("shl", code.op("and", octet, const(0x80)), const(24))
+    if not form.signs_zero:
+        number = code.select(code.icmp("eq", octet, const(form.nan)), special, code.op("or", number, sign))
+        return code.bitcast(number, scale.type)
     if name == "bf8":
         special = code.select(code.icmp("eq", size, const(form.overflow)), const(_INFINITY), special)
     number = code.select(code.icmp("ugt", size, const(form.largest)), special, number)
-    sign = code.op("shl", code.op("and", octet, const(0x80)), const(24))
     return code.bitcast(code.op("or", number, sign), scale.type)
 
 
@@ -91,8 +107,12 @@ def narrowed_octet(code: Code, raw: Value, name: str, *, rounds: bool, saturates
     huge = code.icmp("uge", size, const(_INFINITY))
     too_large = code.op("or", too_large, huge)
     found = code.select(too_large, const(form.largest if saturates else form.overflow), found)
-    found = code.select(code.icmp("ugt", size, const(_INFINITY)), const(NAN), found)
-    return code.op("or", found, code.op("and", code.op("lshr", raw, const(24)), const(0x80)))
+    sign = code.op("and", code.op("lshr", raw, const(24)), const(0x80))
+    if not form.signs_zero:
+        sign = code.select(code.icmp("eq", found, const(0)), const(0), sign)
+    is_nan = code.icmp("ugt", size, const(_INFINITY))
+    found = code.op("or", code.select(is_nan, const(form.nan), found), sign)
+    return found if form.signs_zero else code.select(is_nan, const(form.nan), found)
 
 
 def _octet(code: Code, whole: Value, at: int) -> Value:
@@ -103,7 +123,9 @@ def _octet(code: Code, whole: Value, at: int) -> Value:
 def _convert_one(wave: Wave, ins: Instruction, name: str) -> None:
     whole = wave.src(ins.uses[0], "i32", ins)
     octet = _octet(wave.code, whole, selected_byte(ins))
-    wave.put(ins.defs[0], as_bits(wave.code, widened_octet(wave.code, octet, name)), ins)
+    number = widened_octet(wave.code, octet, name)
+    # On CDNA3 the output modifiers apply.
+    wave.put(ins.defs[0], as_bits(wave.code, number) if FORMATS[name].signs_zero else number, ins)
 
 
 def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
@@ -156,10 +178,28 @@ def _dot4(wave: Wave, ins: Instruction, first: str, second: str) -> None:
     wave.put(ins.defs[0], as_bits(code, total), ins)
 
 
-for _name in FORMATS:
+def _pack_half(wave: Wave, ins: Instruction, name: str) -> None:
+    """Put two bytes into the half of the destination that op_sel selects, as on CDNA3."""
+    code = wave.code
+    low, high = (
+        narrowed_octet(code, wave.src(one, "i32", ins), name, rounds=True, saturates=wave.mode.fp16_ovfl)
+        for one in ins.uses
+        if one.direction == "use"
+    )
+    both = code.op("or", low, code.op("shl", high, wave.const(8, "i32")))
+    place = 16 * (ins.fields["opsel"] >> 3 & 1)
+    old = code.op("and", wave.vgpr(ins.defs[0].index), wave.const(0xFFFF_0000 >> place, "i32"))
+    wave.put(ins.defs[0], code.op("or", old, code.op("shl", both, wave.const(place, "i32"))), ins)
+
+
+for _name in NAMES:
+    cdna_rule(f"v_cvt_f32_{_name}")(partial(_convert_one, name=f"{_name}_fnuz"))
+    cdna_rule(f"v_cvt_pk_f32_{_name}")(partial(_convert_two, name=f"{_name}_fnuz"))
+    cdna_rule(f"v_cvt_pk_{_name}_f32")(partial(_pack_half, name=f"{_name}_fnuz"))
+    cdna_rule(f"v_cvt_sr_{_name}_f32")(partial(_stochastic, name=f"{_name}_fnuz"))
     rule(f"v_cvt_f32_{_name}")(partial(_convert_one, name=_name))
     rule(f"v_cvt_pk_f32_{_name}")(partial(_convert_two, name=_name))
     rule(f"v_cvt_pk_{_name}_f32")(partial(_pack, name=_name))
     rule(f"v_cvt_sr_{_name}_f32")(partial(_stochastic, name=_name))
-    for _other in FORMATS:
+    for _other in NAMES:
         rule(f"v_dot4_f32_{_name}_{_other}")(partial(_dot4, first=_name, second=_other))

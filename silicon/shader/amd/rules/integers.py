@@ -288,6 +288,7 @@ SATURATING: dict[str, tuple[Compute, Compute]] = {
     "v_mad_i32_i24": (_multiply_add, _product("i32", signed=True)), "v_mad_u16": (_multiply_add, _product("i16", signed=False)),
     "v_mad_i16": (_multiply_add, _product("i16", signed=True)), "v_mad_u32_u16": (_wide_product(signed=False), _product("i32", signed=False)),
     "v_mad_i32_i16": (_wide_product(signed=True), _product("i32", signed=True)),
+    "v_mad_legacy_u16": (_multiply_add, _product("i16", signed=False)), "v_mad_legacy_i16": (_multiply_add, _product("i16", signed=True)),
 } | {name: (_then(function, _add), _then(function, _call("uadd.sat"))) for name, function in DISTANCES.items()}  # fmt: skip
 
 

@@ -1,13 +1,14 @@
 """Moves between lanes, and between vector and scalar registers; selection and exchange.
 
 Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U32_B32", "V_CNDMASK_B32" and related
-instructions.
+instructions; CDNA3 ISA reference, "VGPR Indexing".
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringup.silicon.shader.amd.decoding.gcn import INDEXED, INDEXED_PREFIX
 from ringup.silicon.shader.amd.writer.dpp import ROW
 from ringup.silicon.shader.amd.writer.wave import rule
 from ringup.silicon.shader.common import state
@@ -145,11 +146,22 @@ def _gather(wave: Wave, ins: Instruction, selectors: Value, *, fetches: bool, bo
 
 # registers that M0 selects --------------------------------------------------------------------------------------------
 
+
 # How M0 offsets the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR
 # Indexing"
-RELATIVE: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
-    "v_movreld_b32": (None, (0, 32)), "v_movrels_b32": ((0, 32), None), "v_movrelsd_b32": ((0, 32), (0, 32)),
-    "v_movrelsd_2_b32": ((0, 10), (16, 10)), "v_swaprel_b32": ((0, 10), (16, 10)),
+class _Moved(NamedTuple):
+    """The bits of M0 that are added: lowest, how many; on CDNA only if bit `gate` of M0 is set."""
+
+    low: int
+    width: int
+    gate: int | None = None
+
+
+_WHOLE, _LOW, _HIGH = _Moved(0, 32), _Moved(0, 10), _Moved(16, 10)
+RELATIVE: dict[str, tuple[_Moved | None, _Moved | None]] = {
+    "v_movreld_b32": (None, _WHOLE), "v_movrels_b32": (_WHOLE, None), "v_movrelsd_b32": (_WHOLE, _WHOLE),
+    "v_movrelsd_2_b32": (_LOW, _HIGH), "v_swaprel_b32": (_LOW, _HIGH),
+    f"{INDEXED_PREFIX}mov_b32": (_Moved(0, 8, INDEXED["src0"]), _Moved(0, 8, INDEXED["vdst"])),
 }  # fmt: skip
 
 
@@ -160,14 +172,17 @@ class _Row(NamedTuple):
     exists: Value
 
 
-def _row(wave: Wave, operand: Operand, moved: tuple[int, int] | None) -> _Row:
+def _row(wave: Wave, operand: Operand, moved: _Moved | None) -> _Row:
     """Return the register; one beyond the allocation is VGPR 0, which a source reads then."""
     code = wave.code
     if moved is None:
         number, exists = code.const(operand.index, "i32"), code.const(1, "i1")
     else:
-        shift = code.op("lshr", wave.sgpr(state.M0), code.const(moved[0], "i32"))
-        offset = code.op("and", shift, code.const((1 << moved[1]) - 1, "i32"))
+        shift = code.op("lshr", wave.sgpr(state.M0), code.const(moved.low, "i32"))
+        offset = code.op("and", shift, code.const((1 << moved.width) - 1, "i32"))
+        if moved.gate is not None:
+            gate = code.op("lshr", wave.sgpr(state.M0), code.const(moved.gate, "i32"))
+            offset = code.select(code.cast("trunc", gate, "i1"), offset, code.const(0, "i32"))
         exists = code.icmp("ult", offset, code.const(wave.vgpr_count - operand.index, "i32"))
         zero = code.const(0, "i32")
         if wave.strict:
@@ -187,7 +202,7 @@ def _store(wave: Wave, row: _Row, value: Value) -> None:
 @rule(*RELATIVE)
 def _relative(wave: Wave, ins: Instruction) -> None:
     """Move through the wave's state, in which a register's number gives its address."""
-    if ins.dpp is not None:
+    if ins.dpp is not None or ins.sdwa:
         wave.bail(ins)
         return
     code, (by_source, by_target) = wave.code, RELATIVE[ins.mnemonic]

@@ -231,5 +231,7 @@ def _fma_mix(wave: Wave, ins: Instruction) -> None:
         return
     sources = [one for one in ins.operands if one.direction == "use"]
     total = wave.code.intrinsic("fma", *(_mixed(wave, one, ins) for one in sources))
-    target = replace(ins.defs[0], high=ins.mnemonic == "v_fma_mixhi_f16")
+    target = ins.defs[0]
+    if not is_single:
+        target = replace(target, size_bits=16, high=ins.mnemonic == "v_fma_mixhi_f16")
     wave.put(target, Float(wave, "f32" if is_single else "f16").result(total, ins), ins)

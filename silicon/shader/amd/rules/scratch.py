@@ -14,7 +14,6 @@ from ringup.silicon.shader.amd.writer.memory_counters import count_lines
 from ringup.silicon.shader.amd.writer.memory_forms import LOADS, STORES, Form, put_loaded, stored
 from ringup.silicon.shader.amd.writer.memory_ir import either, pointer, refuse
 from ringup.silicon.shader.amd.writer.wave import rule
-from ringup.silicon.shader.common import state
 from ringup.silicon.shader.host.memory_helpers import Spread, gather, scatter, spread
 from ringup.silicon.shader.host.memory_shape import CONTEXT, DONE, MEMORY, Answer, Helper, Region, Shape, as_mask, take
 
@@ -66,7 +65,7 @@ class _Place:
         self.row_bytes = 4 * wave.lanes
         self.shape = Shape(min(size_bytes, 4), 1, wave.lanes)
         self.active, self.site = wave.exec_bits(), wave.site()
-        self.base = wave.wave_word(state.FLAT_SCRATCH_LO, "i64")
+        self.base = wave.scratch_base()
         region = Region.read(code, self.site)
         if wave.counting:
             for at in range(self.rows):

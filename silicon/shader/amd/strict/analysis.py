@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
 from ringup.silicon.shader.amd.decoding.cfg import is_interrupt
-from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS, remembered, waitcnt
-from ringup.silicon.shader.amd.decoding.generations import LARGEST_COUNTS
+from ringup.silicon.shader.amd.decoding.decode import CDNA_PRODUCTS, MATRIX_PRODUCTS, remembered, waitcnt
 from ringup.silicon.shader.amd.decoding.memory_effects import (
     BLOCKS,
     HALVES,
@@ -36,32 +35,36 @@ from ringup.silicon.shader.common import state
 if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.cfg import Block, Key, Step
     from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
-    from ringup.silicon.shader.amd.decoding.generations import Order
+    from ringup.silicon.shader.amd.decoding.generations import Generation, Order
 
 SCALARS = (1 << FIRST_VGPR) - 1
 # Nothing of these is in flight.
 ALU_FORMATS = frozenset(
-    ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "VOPDX", "VOPDY", "SOP2", "SOPC", "SOPK")
+    ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOPD", "VOPDX", "VOPDY", "SOP2", "SOPC", "SOPK")
 )
 # Instructions that only pass values on: an undefined value is not an error there yet.
 PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane16_var_b32",
      "v_permlanex16_var_b32", "v_permlane64_b32", "v_cndmask_b32",
-     "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
+     "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32", "v_mov_b64", "v_accvgpr_read_b32",
+     "v_accvgpr_write_b32", "v_accvgpr_mov_b32")
 )  # fmt: skip
 # Bitwise instructions: each bit is defined on its own, as loop masks need it. Those with `_TO_EXEC` in their names
 # write EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
+# Pairs of f32 of CDNA: each dword of the result has its own sources.
+PAIRS = frozenset(("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32"))
 # The high half of their last source affects only the high half of the result.
 _HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 READS_INACTIVE = "ds_bpermute_fi_b32"
 LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32", READS_INACTIVE))
 _TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
 EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
+PRODUCTS = (*MATRIX_PRODUCTS, *CDNA_PRODUCTS)
 # These read inactive lanes too.
-ALL_LANES = (*MATRIX_PRODUCTS, "v_readlane", "v_permlane", READS_INACTIVE)
+ALL_LANES = (*PRODUCTS, "v_readlane", "v_permlane", READS_INACTIVE)
 # The vector ALU's functions of scalars.
 PSEUDO_SCALAR = "v_s_"
 
@@ -81,10 +84,13 @@ class Pending(NamedTuple):
     counter: str
     kind: str
     in_order: bool
+    largest: int  # value of the counter
 
 
-def _pending(order: Order) -> tuple[Pending, ...]:
-    return tuple(Pending(f"{counter}cnt", kind, kind in IN_ORDER) for counter, kind in order.items())
+def _pending(order: Order, of: Generation) -> tuple[Pending, ...]:
+    return tuple(
+        Pending(f"{counter}cnt", kind, kind in IN_ORDER, of.counters[counter]) for counter, kind in order.items()
+    )
 
 
 class Issue(NamedTuple):
@@ -300,7 +306,7 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         return _computed(ins, lanes)
     if name in _BITWISE:
         return _bitwise(ins, lanes)
-    if name.startswith(MATRIX_PRODUCTS):
+    if name.startswith(PRODUCTS):
         return _matrix(ins, lanes)
     if name in PASSES:
         return _passing(ins, implicit, lanes)
@@ -367,7 +373,19 @@ def _computed(ins: Instruction, lanes: int) -> Reads:
             by_target[one] = every
     if halves:
         by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
+    if ins.mnemonic in PAIRS:
+        by_target = {ins.defs[0].index + FIRST_VGPR + at: _selected(ins, at) for at in (0, 1)}
     return Reads(decide, 0, tuple(by_target.items()))
+
+
+def _selected(ins: Instruction, half: int) -> tuple[int, ...]:
+    """Return the registers from which a dword of a pair of f32 is computed: those that op_sel selects."""
+    if ins.mnemonic == "v_pk_mov_b32":
+        taken = [(ins.uses[half], ins.uses[half].sel[0])]
+    else:
+        taken = [(operand, operand.sel[half]) for operand in ins.uses]
+    found = [(first + is_high) for operand, is_high in taken if (first := _first(operand)) is not None]
+    return tuple(dict.fromkeys(found))
 
 
 def _scalar_computed(ins: Instruction, implicit: int, lanes: int) -> Reads:
@@ -411,13 +429,18 @@ class MatrixOperands(NamedTuple):
 def matrix_operands(ins: Instruction) -> MatrixOperands:
     """Return the sources of a matrix product. A sparse one adds to D, and src2 is its index."""
     by_field = {one.field: one for one in ins.uses}
-    if ins.mnemonic.startswith("v_swmmac"):
+    if ins.mnemonic.startswith(("v_swmmac", "v_smfmac")):
         return MatrixOperands((by_field["src0"], by_field["src2"]), by_field["src1"], by_field["vdst"])
     return MatrixOperands((by_field["src0"],), by_field["src1"], by_field["src2"])
 
 
 def _matrix_moves(ins: Instruction, sources: tuple[int, ...], added: tuple[int, ...], lanes: int) -> Reads:
-    moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
+    # An element of f64 has two registers.
+    words = 2 if ins.defs[0].type == "f64" else 1
+    moves = tuple(
+        (one, sources + added[at // words * words : at // words * words + words])
+        for at, one in enumerate(numbers(registers(ins.defs[0], lanes)))
+    )
     return Reads(0, 0, moves)
 
 
@@ -496,7 +519,9 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
         for operand in ins.defs:
             fills |= registers(operand, lanes)
         order = orders.direct if ins.format == "LDSDIR" else orders.reply if fills else orders.message
-        return Issue(fills, _pending(order), 2 if fills & SCALARS and ins.mnemonic.startswith("s_sendmsg") else 1)
+        return Issue(
+            fills, _pending(order, ins.generation), 2 if fills & SCALARS and ins.mnemonic.startswith("s_sendmsg") else 1
+        )
     memory = memory_effects(ins)
     if memory is None or not memory.order:
         return None
@@ -505,7 +530,7 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
         fills |= 1 << one + half
     if changes_lds(ins):
         fills |= 1 << LDS_STORED
-    return Issue(fills, _pending(memory.order), memory.increment)
+    return Issue(fills, _pending(memory.order, ins.generation), memory.increment)
 
 
 def limits(ins: Instruction) -> dict[str, int]:
@@ -520,14 +545,15 @@ def limits(ins: Instruction) -> dict[str, int]:
         return {f"{counter}cnt": 0 for counter in ins.generation.counters}
     found = {}
     if name == "s_waitcnt":
-        found["vmcnt"], found["expcnt"], found["lgkmcnt"] = waitcnt(ins.fields["simm16"])
+        found["vmcnt"], found["expcnt"], found["lgkmcnt"] = waitcnt(ins.fields["simm16"], ins.generation)
     elif name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
         found[name.removeprefix("s_waitcnt_")] = ins.fields["simm16"] & 0x3F
     elif name.startswith("s_wait_") and name.endswith("cnt"):
         # The second of two counters has the low byte.
         names, limit = name.removeprefix("s_wait_").split("_"), ins.fields["simm16"]
         found = dict(zip(names, (limit,) if len(names) == 1 else (limit >> 8, limit & 0xFF), strict=True))
-    return {counter: limit for counter, limit in found.items() if limit < LARGEST_COUNTS[counter]}
+    largest = ins.generation.counters
+    return {counter: limit for counter, limit in found.items() if limit < largest.get(counter.removesuffix("cnt"), 0)}
 
 
 def _touched(step: Step, facts: Facts, lanes: int) -> int:
@@ -573,7 +599,7 @@ def split(one: int) -> tuple[int, int]:
 
 def computes(name: str) -> bool:
     """Return whether each lane of an instruction computes its own result."""
-    return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX_PRODUCTS)
+    return name.startswith("v_") and name not in PASSES and not name.startswith(PRODUCTS)
 
 
 def lds_data(ins: Instruction) -> tuple[int, ...]:
@@ -664,7 +690,7 @@ def _advance_flight(facts: Facts, fixed: _Constant) -> None:
         for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
             why[pending] += new.cost
             # Hardware waits by itself when a counter is full.
-            if why[pending] > LARGEST_COUNTS[pending.counter]:
+            if why[pending] > pending.largest:
                 del why[pending]
         if not why:
             del facts.flying[one]

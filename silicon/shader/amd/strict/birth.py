@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR
 from ringup.silicon.shader.amd.strict.analysis import lds_fills, reads
 from ringup.silicon.shader.amd.strict.indirect import is_indirect, moves
-from ringup.silicon.shader.amd.strict.registers import scalar_name
+from ringup.silicon.shader.amd.strict.registers import scalar_name, vector_name
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.cfg import Key, Program, Step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def register_name(register: int) -> str:
     """Return the name of a register numbered as in `analysis`."""
-    return f"v{register - FIRST_VGPR}" if register >= FIRST_VGPR else scalar_name(register)
+    return vector_name(register - FIRST_VGPR) if register >= FIRST_VGPR else scalar_name(register)
 
 
 def birth(program: Program, base: int, lanes: int, pc: int, register: int, written: int) -> str:

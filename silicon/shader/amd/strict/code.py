@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
-from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS
-from ringup.silicon.shader.amd.decoding.generations import LARGEST_COUNTS
 from ringup.silicon.shader.amd.decoding.memory_effects import BLOCKS, memory_effects
 from ringup.silicon.shader.amd.rules.global_memory import own_lanes
 from ringup.silicon.shader.amd.rules.lds import exchanged
 from ringup.silicon.shader.amd.rules.matrix import undefined_elements
+from ringup.silicon.shader.amd.rules.mfma import undefined_products
 from ringup.silicon.shader.amd.strict.analysis import (
     EXEC_WORDS,
     LANE_MOVES,
     LDS_STORED,
+    PRODUCTS,
     PSEUDO_SCALAR,
     READS_INACTIVE,
     Findings,
@@ -69,9 +69,9 @@ def shadow_slots(vgpr_count: int) -> int:
 
 
 class Guard(Shadows):
-    """Generates the checks of one program."""
+    """Generates the checks of one program. A wave's state has `rows` rows of lanes, behind which shadows are saved."""
 
-    def __init__(self, wave: Wave, program: Program, findings: Findings) -> None:
+    def __init__(self, wave: Wave, program: Program, findings: Findings, rows: int) -> None:
         super().__init__(wave, findings)
         self.flights: dict[int, dict[Pending, Register]] = {one: {} for one in numbers(findings.flying)}
         for block in program.blocks.values():
@@ -87,9 +87,9 @@ class Guard(Shadows):
                 count += 1
         self.shadows: list[Register] = [shadow_of(one) for one in numbers(findings.shadowed)]
         self.shadows += [one for why in self.flights.values() for one in why.values()]
-        rows = state.RESERVED_WORDS + wave.vgpr_count * wave.lanes
-        limit = shadow_slots(wave.vgpr_count)
-        wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:limit])}
+        behind = state.RESERVED_WORDS + rows * wave.lanes
+        limit = shadow_slots(rows)
+        wave.shadow_words = {one: behind + 2 * slot for slot, one in enumerate(self.shadows[:limit])}
 
     # entry and exit ---------------------------------------------------------------------------------------------------
 
@@ -216,6 +216,9 @@ class Guard(Shadows):
             return code.const(int(not distance), "i1")
         by = code.op("lshr", self.wave.sgpr(state.M0), code.const(side.bits[0], "i32"))
         by = code.op("and", by, code.const((1 << side.bits[1]) - 1, "i32"))
+        if side.gate is not None:
+            gate = code.op("lshr", self.wave.sgpr(state.M0), code.const(side.gate, "i32"))
+            by = code.select(code.cast("trunc", gate, "i1"), by, code.const(0, "i32"))
         # An even register.
         if side.operand.size_bits == 64:
             by = code.op("and", by, code.const(-2, "i32"))
@@ -252,9 +255,9 @@ class Guard(Shadows):
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
         """Return the undefined lanes of a VGPR that decide something; with DPP the lanes that read such lanes."""
         missing = self.code.invert(self.get(shadow_of(one)))
-        if ins.mnemonic.startswith(MATRIX_PRODUCTS):
+        if ins.mnemonic.startswith(PRODUCTS):
             place = one - FIRST_VGPR - matrix_operands(ins).added.index
-            elements = undefined_elements(self.wave, ins, *self._matrix_sources(ins), place)
+            elements = self._undefined_elements(ins, place)
             return self.code.op("and", missing, self.code.invert(elements))
         if ins.dpp is None:
             return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
@@ -372,18 +375,20 @@ class Guard(Shadows):
             return self._computed(target, sources, ins)
         if target < FIRST_VGPR:
             return self.moved_scalar(target, sources, ins)
-        if name.startswith(MATRIX_PRODUCTS):
+        if name.startswith(PRODUCTS):
             place = target - FIRST_VGPR - ins.defs[0].index
-            known = code.invert(undefined_elements(wave, ins, *self._matrix_sources(ins), place))
-            added = matrix_operands(ins).added.index + place + FIRST_VGPR
-            if added in sources:
-                known = code.op("and", known, self.source(added, kind))
+            known = code.invert(self._undefined_elements(ins, place))
+            words = 2 if ins.defs[0].type == "f64" else 1
+            for at in range(words):
+                added = matrix_operands(ins).added.index + place // words * words + at + FIRST_VGPR
+                if added in sources:
+                    known = code.op("and", known, self.source(added, kind))
             # The other half of each register is kept on RDNA3.
             keeps = ins.defs[0].type in ("f16", "bf16") and ins.generation.copies_matrices
             return code.op("or", known, self.get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
-            was, new = self.get(kind), self.source(sources[0], kind) if sources else self.all(kind)
+            was, new = self.get(kind), self._written_lane(kind, sources, ins)
             return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
         new = self.source(sources[0], kind) if sources else self.all(kind)
         if "cndmask" in name:
@@ -397,6 +402,19 @@ class Guard(Shadows):
         elif ins.dpp is not None:
             new = self._side(ins.uses[0], ins)
         return self._merged(kind, new, ins)
+
+    def _written_lane(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of the lane that v_writelane_b32 writes, in every lane.
+
+        Code for GCN saves lane masks there, some of whose bits are undefined. The interpreter has the same rule in
+        `interpreter/alu.py`.
+        """
+        if not sources or not self.follows(sources[0]):
+            return self.all(kind)
+        if not ins.generation.is_gcn:
+            return self.source(sources[0], kind)
+        some = self.code.icmp("ne", self.get(shadow_of(sources[0])), self.code.const(0, "i32"))
+        return self.code.cast("sext", some, self.wave.base_type(kind))
 
     def _merged(self, register: Register, new: Value, ins: Instruction) -> Value:
         """Return the shadow of a VGPR after a write of the instruction's target lanes."""
@@ -507,6 +525,11 @@ class Guard(Shadows):
             found.append(missing)
         return found[0], found[1]
 
+    def _undefined_elements(self, ins: Instruction, place: int) -> Value:
+        """Return the lanes of a register of D, number `place`, that A, B or an index make undefined."""
+        find = undefined_products if ins.generation.is_gcn else undefined_elements
+        return find(self.wave, ins, *self._matrix_sources(ins), place)
+
     def _known_bytes(self, ins: Instruction) -> Value:
         """Return the lanes in which some byte that a permutation takes is defined.
 
@@ -592,7 +615,7 @@ class Guard(Shadows):
                         after = young if filled is None else code.select(filled, young, after)
                     self.set(register, after)
                     continue
-                most = LARGEST_COUNTS[pending.counter]
+                most = pending.largest
                 limit = waits.get(pending.counter, most)
                 if limit < most and (pending.in_order or not limit):
                     still = code.icmp("ule", before, code.const(limit, "i32"))
@@ -610,7 +633,7 @@ class Guard(Shadows):
         done = code.op(
             "or",
             code.icmp("eq", before, code.const(0, "i32")),
-            code.icmp("ugt", more, code.const(LARGEST_COUNTS[pending.counter], "i32")),
+            code.icmp("ugt", more, code.const(pending.largest, "i32")),
         )
         return code.select(done, code.const(0, "i32"), more)
 

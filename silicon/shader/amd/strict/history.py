@@ -73,6 +73,7 @@ _STATE = (
     "s_setreg",
     "s_getreg",
     "s_getpc",
+    "s_set_gpr_idx",
     "s_setpc",
     "s_swappc",
     "s_call",

@@ -3,14 +3,16 @@
 They give the registers that such a move may access, and the effect of undefined ones among them. A move passes its
 value on. A register that the move may have written keeps its state, and becomes undefined if a register that the move
 may have read is undefined. Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32",
-"V_SWAPREL_B32".
+"V_SWAPREL_B32"; CDNA3 ISA reference, "VGPR Indexing".
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.amd.decoding.analysis import ALL, FIRST_VGPR, INDIRECT, registers
+from ringup.errors import Unmodelled
+from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, INDIRECT, registers
+from ringup.silicon.shader.amd.decoding.gcn import INDEXED, INDEXED_PREFIX
 from ringup.silicon.shader.amd.strict.registers import REGIONS
 from ringup.silicon.shader.common import state
 
@@ -18,14 +20,19 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
 
 
+INDEXED_MOVE = f"{INDEXED_PREFIX}mov_b32"
+
+
 class Side(NamedTuple):
     """A register operand of a move.
 
-    `bits` are the bits of M0 (lowest, count) that are added to its number; None if none are.
+    `bits` are the bits of M0 (lowest, count) that are added to its number; None if none are. On CDNA they are added if
+    bit `gate` of M0 is set.
     """
 
     operand: Operand
     bits: tuple[int, int] | None
+    gate: int | None = None
 
     @property
     def first(self) -> int:
@@ -39,7 +46,7 @@ class Side(NamedTuple):
         high = (
             next(end for low, end in REGIONS if low <= self.first < end)
             if self.operand.kind == "sgpr"
-            else ALL.bit_length()
+            else FIRST_VGPR + state.FIRST_ACC
         )
         return (1 << high) - 1 >> self.first << self.first
 
@@ -59,6 +66,12 @@ def is_indirect(ins: Instruction) -> bool:
 def sides(ins: Instruction) -> tuple[Side, ...]:
     """Return the register operands of a move by M0, the target first."""
     name = ins.mnemonic
+    if name.startswith(INDEXED_PREFIX):
+        return tuple(
+            Side(one, (0, 8), INDEXED[one.field]) if one.kind == "vgpr" and one.field in INDEXED else Side(one, None)
+            for one in ins.operands
+            if one.kind in ("vgpr", "sgpr")
+        )
     whole, low, high = (0, 32), (0, 10), (16, 10)
     by_source, by_target = (low, high) if "_2_" in name or "swap" in name else (whole, whole)
     found = []
@@ -74,6 +87,8 @@ def moves(ins: Instruction) -> tuple[Move, ...]:
     """Return the moves of an instruction by M0: two for a swap, none for any other instruction."""
     if not is_indirect(ins):
         return ()
+    if ins.mnemonic.startswith(INDEXED_PREFIX) and ins.mnemonic != INDEXED_MOVE:
+        raise Unmodelled(f"strict mode: {ins.spelling} whose registers M0 selects")
     target, *sources = sides(ins)
     source = sources[-1] if sources else None
     there = Move(target, source)

@@ -21,6 +21,7 @@ from ringup.silicon.shader.amd.interpreter.engine import Exit as StepExit
 from ringup.silicon.shader.amd.rules import (
     atomic,
     buffer,
+    cdna,
     compare,
     convert,
     division,
@@ -33,6 +34,7 @@ from ringup.silicon.shader.amd.rules import (
     lanes,
     lds,
     matrix,
+    mfma,
     packed,
     salu,
     scalar_floats,
@@ -101,8 +103,8 @@ if TYPE_CHECKING:
 
 # Importing these fills `wave.RULES`.
 RULE_MODULES = (
-    atomic, buffer, compare, convert, division, dots, eight_bits, floats, functions, global_memory, integers, lanes, lds, matrix,
-    packed, salu, scalar_floats, scalar_memory, scratch,
+    atomic, buffer, cdna, compare, convert, division, dots, eight_bits, floats, functions, global_memory, integers, lanes, lds,
+    matrix, mfma, packed, salu, scalar_floats, scalar_memory, scratch,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
 # By number: the group's word that counts signals, and the bit of waves that may pass. The scheduler has them too.
@@ -155,6 +157,7 @@ class Translator:
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""
         of = generation(self.target)
+        launch.check_wave_size(dispatch, of.start, self.target)
         if not of.is_translated:
             return Interpreter(self.wgp_count, self.target).start(dispatch, memory, events, strict=strict)
         return TranslatedRun(self, Machine(dispatch, memory, events, strict, of))
@@ -469,14 +472,15 @@ class TranslatedRun:
 
     def _translate(self, *, full: bool, tracked: bool) -> _Active:
         dispatch, machine = self.machine.dispatch, self.machine
-        lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
+        lanes, vgprs = dispatch.wave_size, max(dispatch.vgpr_count, 1)
         undefined = 0
         for one in self._all if tracked else ():
             undefined |= one.translation.lowered.shadowed
         counting = self._translator.counting
         variant = Variant(
-            lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name,
+            lanes, vgprs, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name,
             machine.scoped is not None,
+            dispatch.acc_count,
         )  # fmt: skip
         made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
         blocks = len(made.lowered.blocks)
@@ -671,7 +675,8 @@ class TranslatedRun:
             return ""
         program, register = self._active_of(wave).translation.program, detail & 0xFFFF_FFFF
         dispatch = self.machine.dispatch
-        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._plan.scalars))
+        written = written_at_start(self._plan.scalars, self.machine.generation.start)
+        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written)
 
     def _counters(self) -> Counters:
         """Add up the counts of all blocks."""

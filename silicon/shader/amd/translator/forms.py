@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 SCALAR_SPAN, VECTOR_SPAN = 16, 32
 MAX_SCALARS, MAX_VECTORS = state.SGPR_COUNT // SCALAR_SPAN, 256 // VECTOR_SPAN
 # Fields of encodings that change what an instruction does, registers and offsets aside.
-_FIELDS = ("gds", "idxen", "offen", "tfe")
+_FIELDS = ("gds", "idxen", "offen", "tfe", "lds", "cbsz", "abid", "blgp", "dst_sel", "dst_u")
 # In these op_sel is no half of an operand: it selects a byte, or a set of indices.
-_SELECTING = ("v_swmmac_", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_")
+_SELECTING = ("v_swmmac_", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32")
 # Formats whose constants may be operand words. Those of packed instructions and matrices are part of the form.
 _COMPUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOPDX", "VOPDY", "SOP1", "SOP2", "SOPC", "SOPK"))
 _VECTORS = frozenset(("VOP1", "VOP2", "VOP3", "VOPDX", "VOPDY"))
@@ -161,7 +161,8 @@ def _operation(ins: Instruction, way: Way, mode: int, *, full: bool) -> Operatio
     offsets, kind = _offsets(ins)
     of = ins.generation
     word = int.from_bytes(ins.raw, "little") & _kept_bits(ins.format, of.name) if not ins.parts else 0
-    key = (of.name, ins.format, word, ins.mnemonic, ins.dpp, kinds, kind, way, mode, full)
+    part = (ins.fields.get("dst_sel"), ins.fields.get("dst_u")) if ins.sdwa else None
+    key = (of.name, ins.format, word, ins.mnemonic, ins.dpp, part, kinds, kind, way, mode, full)
     form = _FORMS.get(key)
     if form is None:
         if len(_FORMS) >= MAX_FORMS:
@@ -198,7 +199,7 @@ def _kinds(ins: Instruction, lanes: int) -> tuple[tuple[object, ...], tuple[int,
             kinds.append((one.kind, one.index, one.bits))
             continue
         # A lane permutation has signs of its own.
-        kinds.append((place, one.high, one.neg, one.abs))
+        kinds.append((place, one.high, one.neg, one.abs, one.select, one.extends))
         register = (one.field, one.kind, one.index)
         # a destination that is also read
         if place != CONSTANT and place != WIDE_CONSTANT and register in known:
@@ -240,7 +241,7 @@ def _form(ins: Instruction, way: Way, mode: int, *, full: bool) -> Form:
         stand_in = _with_any_offset(stand_in, ins)
     key = (
         stand_in.mnemonic, stand_in.format, stand_in.operands, sorted(stand_in.fields.items()), stand_in.offset, stand_in.dpp,
-        stand_in.clamp, stand_in.omod, [(one.mnemonic, one.operands) for one in parts], places, way, full, mode,
+        stand_in.sdwa, stand_in.clamp, stand_in.omod, [(one.mnemonic, one.operands) for one in parts], places, way, full, mode,
         ins.generation.name,
     )  # fmt: skip
     has_site = ins.format in UNITS and ins.format != "DS"

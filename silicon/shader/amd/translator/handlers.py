@@ -125,6 +125,10 @@ class Handler(Wave):
         del value
         return self.code.resize(self.word(self._offsets + number), kind, signed=True)
 
+    def scratch_base(self) -> Value:
+        """Return the gpu_va of the wave's scratch memory (i64). It is no operand, so the wave's state has it."""
+        return self.wave_word(self.generation.start.flat_scratch, "i64")
+
     def site(self) -> Value:
         """Return the address of the instruction's region cache."""
         assert self.form.has_site

@@ -21,6 +21,7 @@ from ringup.silicon.shader.amd.decoding.analysis import (
     SCC_BIT,
     TRAP_BITS,
     VECTOR_FORMATS,
+    allocated,
     full_exec,
     live_at_entry,
     live_before,
@@ -31,8 +32,8 @@ from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.decoding.operands import signed as as_signed
 from ringup.silicon.shader.amd.strict.analysis import analyse
 from ringup.silicon.shader.amd.strict.code import Guard
-from ringup.silicon.shader.amd.translator.sequences import FRESH, follow
-from ringup.silicon.shader.amd.writer.wave import RULES, Wave
+from ringup.silicon.shader.amd.translator.sequences import follow
+from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES, Wave
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.common.launch import (
     GROUP_BARRIER,
@@ -50,10 +51,11 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.amd.decoding.cfg import Block, Program, Step
     from ringup.silicon.shader.amd.decoding.decode import Instruction
-    from ringup.silicon.shader.amd.interpreter.hazards import State
     from ringup.silicon.shader.amd.strict.analysis import Findings
     from ringup.silicon.shader.amd.strict.history import RuleBroken
+    from ringup.silicon.shader.amd.translator.sequences import Before
     from ringup.silicon.shader.amd.writer.registers import Mode, Register
+    from ringup.silicon.shader.common.launch import Start
 
 SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
 # Instructions without effect on results here: caches that are not modelled, hints, and waits, which only strict
@@ -66,7 +68,8 @@ NOTHING = frozenset(
      "s_barrier_signal", "s_barrier_signal_isfirst", "s_barrier_wait", "global_inv", "global_wb", "global_wbinv", "s_prefetch_data",
      "s_prefetch_data_pc_rel", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_buffer_prefetch_data", "s_wait_loadcnt",
      "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt",
-     "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt")
+     "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_dcache_inv_vol", "s_dcache_wb", "s_dcache_wb_vol", "buffer_inv",
+     "buffer_wbl2", "v_clrexcp")
 )  # fmt: skip
 # Parts of control flow whose instruction itself has no effect, or one that strict mode checks.
 SUSPENDING = ("barrier", "sleep", "signal", "wait")
@@ -97,6 +100,12 @@ class Variant:
     generation: str = RDNA3.name
     # Memory has caches in the compute units. The interpreter accesses it.
     scoped: bool = False
+    acc_count: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of lanes in a wave's state."""
+        return state.register_rows(self.vgpr_count, self.acc_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +153,17 @@ def tables_from_bytes(data: bytes) -> Lowered:
     )
 
 
-def written_at_start(scalars: int) -> int:
+def given_at_start(scalars: int, start: Start) -> int:
+    """Return the registers that SPI writes, of which the first `scalars` SGPRs are some."""
+    found = (1 << scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+    if start.numbers_in_ttmp:
+        found |= TRAP_BITS
+    return found | 3 << start.flat_scratch if start.flat_scratch < state.SGPR_COUNT else found
+
+
+def written_at_start(scalars: int, start: Start) -> int:
     """Return the registers that SPI writes, and trap registers, which SPI or the debugger uses."""
-    return (1 << scalars) - 1 | EXEC_BITS | TRAP_BITS | 1 << FIRST_VGPR
+    return given_at_start(scalars, start) | TRAP_BITS
 
 
 class Lowering:
@@ -157,16 +174,17 @@ class Lowering:
         # BEGINNING is not among them: a wave that returns to the first instruction has registers.
         self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
         self.bailed: set[str] = set()
-        # VGPRs that the wave has at the instruction being translated
-        self.rows = variant.vgpr_count
+        # How many VGPRs the wave has at the instruction being translated, without accumulation registers.
+        self.vgpr_count = variant.vgpr_count
+        self.allocated = allocated(variant.vgpr_count, variant.acc_count)
         everything = SCC_BIT | EXEC_BITS
         for block in program.blocks.values():
             for step in block.code:
                 everything |= step.effects.uses | step.effects.defs
         if everything == ALL:
-            everything = SCALAR_BITS | SCC_BIT | (1 << FIRST_VGPR + variant.vgpr_count) - (1 << FIRST_VGPR)
+            everything = SCALAR_BITS | SCC_BIT | self.allocated
         else:
-            everything &= (1 << FIRST_VGPR + variant.vgpr_count) - 1
+            everything &= SCALARS | self.allocated
         self.everything = everything & ~(1 << state.NULL)
         full_at = dict.fromkeys(self.entries, False)
         full_at[program.entries[0]] = variant.full
@@ -180,9 +198,9 @@ class Lowering:
     def _findings(self) -> Findings | None:
         """Return what strict mode must check at run time; None if analysis cleared everything."""
         written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
-        written[self.program.entries[0]] = written_at_start(self.variant.scalars)
+        written[self.program.entries[0]] = written_at_start(self.variant.scalars, self.program.generation.start)
         # Not allocated: other rules stop accesses to these.
-        beyond = ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
+        beyond = ALL & ~(SCALARS | self.allocated)
         written = {key: some | beyond for key, some in written.items()}
         found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return found if found.shadowed or found.flying else None
@@ -210,7 +228,10 @@ class Lowering:
             return True
         for one in ins.operands:
             words = max(one.size_bits // 32, 1)
-            if one.kind == "vgpr" and one.index + words > self.rows:
+            if one.kind == "vgpr" and not self._is_allocated(one.index, words):
+                return True
+            # On GCN several VGPRs begin at an even one.
+            if one.kind == "vgpr" and one.size_bits > 32 and one.index % 2 and ins.generation.is_gcn:
                 return True
             if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
                 return True
@@ -219,6 +240,11 @@ class Lowering:
     def reaches_caches(self, ins: Instruction) -> bool:
         """Return whether the interpreter executes an instruction because compute units have caches."""
         return self.variant.scoped and ins.format in MEMORY
+
+    def _is_allocated(self, first: int, words: int) -> bool:
+        if first >= state.FIRST_ACC:
+            return first - state.FIRST_ACC + words <= self.variant.acc_count
+        return first + words <= self.vgpr_count
 
     def tables(self, *, sites: int) -> Lowered:
         """Return the tables of a program that has so many region caches."""
@@ -251,8 +277,8 @@ class _Writer(Lowering):
         self._behind = 0
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
         self.notes: list[str] = []
-        self.states = {FRESH: 0}
-        self.guard = None if self.findings is None else Guard(self.wave, program, self.findings)
+        self.states: dict[Before, int] = {} if self.ways is None else {self.ways.fresh: 0}
+        self.guard = None if self.findings is None else Guard(self.wave, program, self.findings, variant.rows)
         self.wave.save_shadows = self.guard.save if self.guard is not None else None
 
     def run(self) -> Lowered:
@@ -323,10 +349,8 @@ class _Writer(Lowering):
         wave.offset, wave.fault_saves = 0, 0
         self._refuse_misaligned(wave.context_word(Word.BASE))
         if self.guard is not None:
-            self.guard.start(written_at_start(self.variant.scalars))
-        written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
-        if self.program.generation.start.numbers_in_ttmp:
-            written |= TRAP_BITS
+            self.guard.start(written_at_start(self.variant.scalars, self.program.generation.start))
+        written = given_at_start(variant.scalars, self.program.generation.start)
         if variant.full:
             wave.set_exec_bits(self.code.const(-1, wave.mask_type))
             written &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
@@ -350,7 +374,7 @@ class _Writer(Lowering):
         self._lanes = code.const(0, "i64")
         # EXEC, and its number of lanes
         self._counted = (self._lanes, self._lanes)
-        self.rows = self.variant.vgpr_count
+        self.vgpr_count = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard
         broken = self._out_of_sequence(key)
@@ -378,6 +402,8 @@ class _Writer(Lowering):
             if changed is not None:
                 mode = changed
                 wave.set_wave_word(state.MODE, code.const(mode, "i32"))
+                if step.ins.mnemonic in RULES:
+                    self._instruction(step.ins)
             elif not step.what or step.what in SUSPENDING:
                 self._instruction(step.ins)
             if guard is not None:
@@ -400,7 +426,7 @@ class _Writer(Lowering):
         place = Value("%behind", "ptr")
         before = code.load(place, "i64", 8)
         is_state = {one: code.icmp("eq", before, code.const(self._state(one), "i64")) for one in self.ways.behind[key]}
-        behind = code.const(self._state(FRESH), "i64")
+        behind = code.const(self._state(self.ways.fresh), "i64")
         for one, after in self.ways.behind[key].items():
             behind = code.select(is_state[one], code.const(self._state(after), "i64"), behind)
         code.store(behind, place, 8)
@@ -409,7 +435,7 @@ class _Writer(Lowering):
             broken.setdefault(index, []).append((rule_, is_state[one]))
         return broken
 
-    def _state(self, state: State) -> int:
+    def _state(self, state: Before) -> int:
         """Return the number of a state."""
         return self.states.setdefault(state, len(self.states))
 
@@ -437,7 +463,7 @@ class _Writer(Lowering):
         if is_release(ins):
             status = wave.wave_word(state.STATUS)
             wave.set_wave_word(state.STATUS, self.code.op("or", status, self.code.const(STATUS_NO_VGPRS, "i32")))
-            self.rows = 0
+            self.vgpr_count = 0
             return
         if ins.mnemonic == "s_getpc_b64":
             wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
@@ -614,6 +640,8 @@ def _apply(wave: Wave, ins: Instruction) -> None:
 
 
 def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
+    if ins.generation.is_gcn and ins.mnemonic in CDNA_RULES:
+        return CDNA_RULES[ins.mnemonic]
     return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
@@ -87,11 +86,11 @@ class Plan:
     @classmethod
     def of(cls, dispatch: Dispatch, *, strict: bool, wgp_count: int, start: Start = launch.RDNA3_START) -> Plan:
         """Make the plan of a dispatch. Raises `ValueError` for groups that do not fit."""
-        fitting = launch.occupancy(dispatch)
+        fitting = launch.occupancy(dispatch, start)
         if not fitting:
             raise ValueError(launch.does_not_fit(dispatch))
-        lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
-        slots = max(1, min(resident_limit(dispatch, fitting, wgp_count), math.prod(dispatch.group_count)))
+        lanes, rows = dispatch.wave_size, state.register_rows(max(dispatch.vgpr_count, 1), dispatch.acc_count)
+        slots = max(1, min(resident_limit(dispatch, fitting, wgp_count), launch.local_groups(dispatch)))
         group_waves = launch.waves_in_group(dispatch)
         row_words = state.RESERVED_WORDS + rows * lanes
         lds_shadow = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
@@ -136,7 +135,7 @@ class Plan:
         words = self.context
         values = {
             Word.SHARED: dispatch.shared_aperture, Word.PRIVATE: dispatch.private_aperture, Word.LDS_SIZE: dispatch.lds_size_bytes,
-            Word.UNALIGNED: dispatch.mtype_unaligned, Word.QUANTUM: QUANTUM, Word.LAST: math.prod(dispatch.group_count),
+            Word.UNALIGNED: dispatch.mtype_unaligned, Word.QUANTUM: QUANTUM, Word.LAST: launch.local_groups(dispatch),
             Word.SLOTS: self.slots, Word.GROUP_WAVES: self.group_waves, Word.WAVE_BYTES: self.wave_bytes,
             Word.LDS_STRIDE: self.lds_stride, Word.LDS_SHADOW: self.lds_shadow, Word.SCRATCH_BASE: dispatch.scratch_base,
             Word.SCRATCH_BYTES: dispatch.scratch_wave_bytes, Word.HARDWARE_IDS: self.ids.ctypes.data,
@@ -146,6 +145,8 @@ class Plan:
             words[word] = value
         words[Word.COUNT_X : Word.COUNT_Z + 1] = dispatch.group_count
         words[Word.START_X : Word.START_Z + 1] = dispatch.group_start
+        words[Word.SHARE_OWN : Word.SHARE_CHUNK + 1] = dispatch.share
+        words[Word.PLACE_SCRATCH] = 4 * start.flat_scratch
         words[Word.PLACE_X : Word.PLACE_Z + 1] = words[Word.PLACE_YZ] = 4 * SPARE_WORD
         if start.numbers_in_ttmp:
             words[Word.PLACE_X] = 4 * (state.TTMP0 + launch.TTMP_GROUP_X)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ringup.silicon.shader.amd.decoding.analysis import EXEC_BITS, FIRST_VGPR, numbers
+from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, numbers
 from ringup.silicon.shader.amd.decoding.cfg import is_release, mode_after
 from ringup.silicon.shader.amd.strict.indirect import is_indirect
 from ringup.silicon.shader.amd.translator.forms import Way, operations, part
@@ -26,11 +26,13 @@ from ringup.silicon.shader.amd.translator.lower import (
     Lowered,
     Lowering,
     awaited,
+    given_at_start,
     has_rules,
     is_backwards,
     signal_exit,
 )
 from ringup.silicon.shader.amd.writer.registers import Mode
+from ringup.silicon.shader.amd.writer.wave import RULES
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.host.context import Exit
 
@@ -148,7 +150,7 @@ class Threader(Lowering):
         """Write the records of the program's start: registers that SPI does not write are zero there."""
         key, scalars = self.program.entries[0], self.variant.scalars
         start = self._part("aligned")
-        written = (1 << scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+        written = given_at_start(scalars, self.program.generation.start)
         for one in numbers(self.live[key] & ~written & self.everything):
             if one >= FIRST_VGPR:
                 row = state.RESERVED_WORDS + (one - FIRST_VGPR) * self.variant.lanes
@@ -169,13 +171,15 @@ class Threader(Lowering):
 
     def _block(self, number: int, key: Key, block: Block, behind: Key | None) -> None:
         self._part("block", words=(8 * number, len(block.code)))
-        self.rows = self.variant.vgpr_count
+        self.vgpr_count = self.variant.vgpr_count
         mode = key.mode
         for step, full in zip(block.code, self.full[key], strict=True):
             changed = mode_after(step.ins, mode)
             if changed is not None:
                 mode = changed
                 self._part("mode", words=(mode,))
+                if step.ins.mnemonic in RULES:
+                    self._instruction(step, mode, full=full)
             elif not step.what or step.what in SUSPENDING:
                 self._instruction(step, mode, full=full)
         self._ending(block, behind)
@@ -188,7 +192,7 @@ class Threader(Lowering):
             found = ()
         elif is_release(ins):
             self._part("release")
-            self.rows = 0
+            self.vgpr_count = 0
             return
         elif ins.mnemonic == "s_getpc_b64" and not needs_interpreter:
             self._part("pc", step.after, ins=ins)

@@ -1,4 +1,6 @@
-"""Lane permutations of a source: DPP16 and DPP8. Source: RDNA3 ISA reference, "Data Parallel Processing (DPP)"."""
+"""Lane permutations of a source: DPP16 and DPP8, and GCN's DPP. Source: RDNA3 and CDNA3 ISA references, "Data Parallel
+Processing (DPP)".
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,22 @@ ROW = 16  # lanes in which DPP16 permutes
 ALL_ROWS = ALL_BANKS = 0xF
 OUTSIDE = -1  # a source lane beyond the row
 MIRROR, HALF_MIRROR = 0x140, 0x141
+# Of GCN: by dpp_ctrl, how far from a lane of the wave its source is, and whether lanes rotate.
+WAVE_MOVES = {0x130: (1, False), 0x134: (1, True), 0x138: (-1, False), 0x13C: (-1, True)}
+BROADCAST_15, BROADCAST_31 = 0x142, 0x143
 
 
-def source_lane(dpp: Dpp, lane: int) -> int:
-    """Return the lane that `lane` reads, OUTSIDE if it is not in its row."""
+def source_lane(dpp: Dpp, lane: int, count: int) -> int:
+    """Return the lane that `lane` of `count` reads, OUTSIDE if there is none."""
+    if dpp.ctrl in WAVE_MOVES:
+        by, rotates = WAVE_MOVES[dpp.ctrl]
+        found = (lane + by) % count if rotates else lane + by
+        return found if 0 <= found < count else OUTSIDE
+    # The last lane of a row goes to the next row, and lane 31 to the upper half.
+    if dpp.ctrl == BROADCAST_15:
+        return (lane & ~(ROW - 1)) - 1
+    if dpp.ctrl == BROADCAST_31:
+        return 31 if lane > 31 else OUTSIDE
     if dpp.lanes:
         return lane & ~7 | dpp.lanes[lane & 7]
     row, at = lane & ~(ROW - 1), lane & (ROW - 1)
@@ -39,7 +53,7 @@ def permute(code: Code, value: Value, dpp: Dpp, active: Value) -> Value:
     `active` is EXEC. Without fetch_inactive an inactive source lane is as invalid as one beyond the row. Lanes that are
     not written (`writable`) may hold anything.
     """
-    lanes = [source_lane(dpp, i) for i in range(value.lanes)]
+    lanes = [source_lane(dpp, i, value.lanes) for i in range(value.lanes)]
     zero = code.const(0, value.type)
     # A source lane outside reads lane 0 of the zeroes.
     moved = code.shuffle(value, zero, [one if one >= 0 else value.lanes for one in lanes])
@@ -56,7 +70,7 @@ def writable(code: Code, dpp: Dpp, active: Value) -> Value | None:
     count = active.lanes
     if dpp.lanes:
         return None
-    lanes = [source_lane(dpp, i) for i in range(count)]
+    lanes = [source_lane(dpp, i, count) for i in range(count)]
     chosen = [(dpp.row_mask >> i // ROW) & (dpp.bank_mask >> i % ROW // 4) & 1 for i in range(count)]
     found = None if all(chosen) else code.lane_const(chosen, "i1")
     if dpp.bound_ctrl:
@@ -78,7 +92,9 @@ def may_skip(dpp: Dpp, lanes: int, *, full: bool) -> bool:
     if dpp.row_mask != ALL_ROWS or dpp.bank_mask != ALL_BANKS:
         return True
     sources_active = full or dpp.fetch_inactive
-    return not dpp.bound_ctrl and not (sources_active and all(source_lane(dpp, lane) >= 0 for lane in range(lanes)))
+    return not dpp.bound_ctrl and not (
+        sources_active and all(source_lane(dpp, lane, lanes) >= 0 for lane in range(lanes))
+    )
 
 
 def _valid(code: Code, lanes: list[int], active: Value) -> Value:

@@ -8,10 +8,11 @@ slower only where LLVM would have taken that time.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding import decode as dec
+from ringup.silicon.shader.amd.decoding import gcn
 from ringup.silicon.shader.amd.decoding.analysis import ALL, FIRST_VGPR, SCC_BIT
 from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.writer import dpp
@@ -318,7 +319,9 @@ class Registers:
             if ins.dpp is not None and enable is None:
                 enable = self._permuted_lanes(ins)
         width = bits(value.type)
-        if width == 32:
+        if ins is not None and ins.sdwa and width <= 32:
+            self._put_part(operand, value, ins, enable)
+        elif width == 32:
             self.set_vgpr(operand.index, value, enable)
         elif width == 64:
             whole = code.bitcast(value, self.vec("i64"))
@@ -328,11 +331,47 @@ class Registers:
             self._write_pair("v", operand.index, whole)
         else:
             half = code.resize(code.bitcast(value, self.vec("i16")), "i32")
-            old = self.vgpr(operand.index)
-            if operand.high:
-                half = code.op("shl", half, self.const(16, "i32"))
-            kept = code.op("and", old, self.const(0xFFFF if operand.high else 0xFFFF_0000, "i32"))
-            self.set_vgpr(operand.index, code.op("or", kept, half), enable)
+            self.set_vgpr(operand.index, self._with_half(operand, half), enable)
+
+    def _with_half(self, operand: Operand, half: Value) -> Value:
+        """Return a register with a 16-bit result (vector of i32). Most of GCN's clear the other half."""
+        code = self.code
+        if self.generation.is_gcn and operand.size_bits == 32:
+            return half
+        old = self.vgpr(operand.index)
+        if operand.high:
+            half = code.op("shl", half, self.const(16, "i32"))
+        kept = code.op("and", old, self.const(0xFFFF if operand.high else 0xFFFF_0000, "i32"))
+        return code.op("or", kept, half)
+
+    def _put_part(self, operand: Operand, value: Value, ins: Instruction, enable: Value | None) -> None:
+        """Write a result to the part of its register that SDWA selects. Source: CDNA3 ISA reference, "SDWA"."""
+        code = self.code
+        row = code.resize(code.bitcast(value, self.vec(f"i{bits(value.type)}")), "i32")
+        low, count = gcn.part(ins.fields["dst_sel"])
+        unused, mask = ins.fields["dst_u"], (1 << count) - 1
+        if unused == gcn.PRESERVE:
+            kept = code.op("and", self.vgpr(operand.index), self.const(~(mask << low), "i32"))
+            part = code.op("shl", code.op("and", row, self.const(mask, "i32")), self.const(low, "i32"))
+            row = code.op("or", kept, part)
+        elif count < 32:
+            row = self._extended(row, 0, count, signed=unused == gcn.SIGN_EXTEND)
+            row = code.op("shl", row, self.const(low, "i32"))
+        if operand.size_bits == 16:
+            row = self._with_half(operand, code.op("and", row, self.const(0xFFFF, "i32")))
+        self.set_vgpr(operand.index, row, enable)
+
+    def _extended(self, value: Value, low: int, count: int, *, signed: bool) -> Value:
+        """Return `count` bits of dwords from bit `low` up."""
+        code = self.code
+        if low + count < 32 or not signed:
+            value = code.op("shl", value, code.const(32 - low - count, value.type))
+        return code.op("ashr" if signed else "lshr", value, code.const(32 - count, value.type))
+
+    def _taken(self, operand: Operand, value: Value) -> Value:
+        """Return the part of a source (i32) that SDWA selects."""
+        low, count = gcn.part(operand.select)
+        return value if count == 32 else self._extended(value, low, count, signed=operand.extends)
 
     def finished(self, value: Value, ins: Instruction) -> Value:
         """Apply output modifiers to a float result. Source: RDNA3 ISA reference, "Output Modifiers"."""
@@ -521,19 +560,30 @@ class Registers:
         code, width = self.code, bits(kind)
         permuted = ins is not None and ins.dpp is not None and operand.field == "src0"
         if width == 64:
-            return self._pair("v", operand.index)
+            return self._permuted_pair(operand.index, ins) if permuted else self._pair("v", operand.index)
         value = self.read(("v", operand.index), self.row)
         if permuted:
             assert ins is not None
             value = self._permuted(value, ins)
+        value = self._taken(operand, value)
         if width == 32:
             return value
         if operand.high:
             value = code.op("lshr", value, code.const(16, value.type))
         return code.resize(value, kind)
 
+    def _permuted_pair(self, index: int, ins: Instruction | None) -> Value:
+        """Return a pair of VGPRs as lanes read it through DPP. CDNA has that for some instructions."""
+        assert ins is not None
+        code = self.code
+        low, high = (code.cast("zext", self._permuted(self.vgpr(one), ins), "i64") for one in (index, index + 1))
+        return code.op("or", low, code.op("shl", high, code.const(32, high.type)))
+
     def _scalar(self, operand: Operand, kind: str) -> Value:
         code, width = self.code, bits(kind)
+        if operand.select != gcn.WHOLE_DWORD or operand.extends:
+            whole = self._scalar(replace(operand, select=gcn.WHOLE_DWORD, extends=False), "i32")
+            return code.resize(self._taken(operand, whole), kind)
         if operand.kind == "constant":
             return code.const(operand.bits, kind) if operand.index == 0 else self._special(operand, kind)
         if operand.kind != "sgpr":

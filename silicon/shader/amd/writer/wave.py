@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Rule = Callable[["Wave", Instruction], None]
 
 RULES: dict[str, Rule] = {}
+# Those of CDNA whose mnemonics mean something else there, or are CDNA's own. None: the interpreter executes it.
+CDNA_RULES: dict[str, Rule | None] = {}
 SHADOW_BANKS = ("m", "d", "h")  # of `strict/code.py`
 _COUNTERS = {
     "lanes": Word.LANES, "memory_transactions": Word.MEMORY_TRANSACTIONS, "cache_lines": Word.CACHE_LINES,
@@ -43,6 +45,17 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         for one in mnemonics:
             RULES[one] = function
+        return function
+
+    return register
+
+
+def cdna_rule(*mnemonics: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule that these mnemonics have on CDNA."""
+
+    def register(function: Rule) -> Rule:
+        for one in mnemonics:
+            CDNA_RULES[one] = function
         return function
 
     return register
@@ -120,6 +133,11 @@ class Wave(Registers):
         them.
         """
         return self.code.emit(f"inttoptr i64 {self.wave_word(state.LDS_BASE_LO, 'i64').text} to ptr", "ptr")
+
+    def scratch_base(self) -> Value:
+        """Return the gpu_va of the wave's scratch memory (i64)."""
+        first = self.generation.start.flat_scratch
+        return self.sgpr64(first) if first < state.SGPR_COUNT else self.wave_word(first, "i64")
 
     def count(self, name: str, amount: Value) -> None:
         """Add `amount` (i64) to a counter, if `counting`: lanes memory_transactions cache_lines lds_conflicts."""
@@ -375,4 +393,4 @@ class Wave(Registers):
             self.write(register, self.code.phi(first, second))
 
 
-__all__ = ["RULES", "Mode", "Wave", "rule"]
+__all__ = ["CDNA_RULES", "RULES", "Mode", "Wave", "cdna_rule", "rule"]

@@ -21,9 +21,12 @@ def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
     check(case_of_few, "-O1", 32, "interpreter", 1)
 
 
-def test_the_interpreter_on_code_for_cdna3(check, case_of_cdna3, number):
+def test_both_engines_on_code_for_cdna3(check, case_of_cdna3, number):
     levels = ("-O1", "-O2", "-O0", "-O3")
-    check(case_of_cdna3, levels[number // 16 % len(levels)], 64, "interpreter", 1, "gfx942")
+    turn = number // 8
+    check(case_of_cdna3, levels[turn % len(levels)], 64, "translator", 2, "gfx942")
+    if turn % 4 == 1:
+        check(case_of_cdna3, levels[turn // 4 % len(levels)], 64, "interpreter", 1, "gfx942")
 
 
 def test_the_translator_on_code_for_rdna3_5(check, case_of_rdna3_5, number):
