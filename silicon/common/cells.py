@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ringup.autogen.regdb import Chip, Register, RegisterField, open_chip
+from ringup.autogen.regdb import Chip, RegisterField, open_chip
 from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.common.rows import Kind, Row, Rows
 
@@ -38,28 +38,49 @@ def _chip(name: str) -> Chip:
     return open_chip(name)
 
 
+class Spot(NamedTuple):
+    """A register, or an element of an array: its segment, its offset there and the bytes of a unit of both."""
+
+    name: str
+    segment: int
+    offset: int
+    unit_bytes: int
+
+
+@cache
+def _spots(chip: str, block: str) -> tuple[Spot, ...]:
+    """List the registers of a block that lie in a segment. Cached: a chip has up to sixteen instances of a block."""
+    database = _chip(chip)
+    place = next(place for place in database.row.places if place.block == block)
+    file = database.file(place)
+    found = []
+    for index, name in enumerate(file.names()):
+        offset, segment = file.place(index)
+        # doors of other blocks cover indirect spaces and configuration space
+        if segment is None or offset is None:
+            continue
+        row = file.row(index)
+        found += [
+            Spot(name if row.count <= 1 else f"{name}[{n}]", segment, offset + n * row.stride, row.unit_bytes)
+            for n in range(max(1, row.count))
+        ]
+    return tuple(found)
+
+
 @cache
 def block_map(chip: str, block: str, instance: int) -> Map:
     """Map the registers of a block of a chip: those with an address relative to a segment base, arrays element by
     element.
     """
-    database = _chip(chip)
+    place = next(place for place in _chip(chip).row.places if place.block == block)
+    bases = dict(enumerate(place.bases[instance] if instance < len(place.bases) else ()))
     addresses: dict[str, int] = {}
     names: dict[int, str] = {}
-    place = next(place for place in database.row.places if place.block == block)
-    file = database.file(place)
-    for index, name in enumerate(file.names()):
-        register = Register(file, index, place)
-        # doors of other blocks cover indirect spaces and configuration space
-        if register.segment is None:
-            continue
-        row = register.row
-        for element in range(max(1, row.count)):
-            address = register.address(instance, element)
-            if address is not None:
-                spelled = name if row.count <= 1 else f"{name}[{element}]"
-                addresses.setdefault(spelled, address)
-                names.setdefault(address, spelled)
+    for name, segment, offset, unit_bytes in _spots(chip, block):
+        if segment in bases:
+            address = (bases[segment] + offset) * unit_bytes
+            addresses.setdefault(name, address)
+            names.setdefault(address, name)
     return Map(addresses, names)
 
 
@@ -91,10 +112,15 @@ def rows_of(chip: str, block: str) -> Rows:
 
 
 @cache
+def _rows_by_name(chip: str, block: str, rows: Rows) -> dict[str, Row]:
+    return rows.of(spot.name for spot in _spots(chip, block))
+
+
+@cache
 def table(chip: str, block: str, instance: int, rows: Rows) -> Table:
     """Find the row of every register of a block. Cached for each chip: cards are made often."""
     addresses = block_map(chip, block, instance).addresses
-    named = rows.of(addresses)
+    named = {name: row for name, row in _rows_by_name(chip, block, rows).items() if name in addresses}
     twins: dict[int, list[str]] = {}
     for name, address in addresses.items():
         twins.setdefault(address, []).append(name)
