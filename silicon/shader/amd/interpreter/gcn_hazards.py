@@ -2,8 +2,9 @@
 
 Every instruction is one wait state, s_nop its number and one more. Source: LLVM 22 GCNHazardRecognizer.cpp for gfx940
 (checkMAIHazards90A, checkMAIVALUHazards, checkVALUHazards, checkDPPHazards, checkVMEMHazards, …), SISchedule.td for the
-passes of matrix products; CDNA3 ISA reference, "Manually Inserted Wait States (NOPs)". Several VGPRs begin at an even
-one: LLVM AMDGPUAsmParser.cpp, validateVGPRAlign.
+passes of matrix products; CDNA3 ISA reference, "Manually Inserted Wait States (NOPs)"; AMD's rocRoller,
+VALUWriteSGPRVCC94x.hpp: a carry needs none (LLVM puts s_nop there; ROCr's blit kernels have none). Several VGPRs begin
+at an even one: LLVM AMDGPUAsmParser.cpp, validateVGPRAlign.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Needs(NamedTuple):
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    # those that the vector ALU reads as constants or masks, without a carry
     scalar_reads: tuple[int, ...]
     scalar_writes: tuple[int, ...]
     addend: tuple[int, ...]
@@ -124,8 +126,10 @@ def needs(ins: Instruction) -> Needs:
         addend = _numbers((one for one in ins.uses if one.field == ("vdst" if shape.is_sparse else "src2")), "vgpr")
         is_xdl = shape.types[0] not in ("f32", "f64")
         product = Product(shape, passes(shape), is_xdl, frozenset(_numbers(ins.defs, "vgpr")), frozenset(addend))
+    carry = ("implied", "src2") if "_co_ci_" in ins.mnemonic else ()
+    scalars = (one for one in ins.uses if one.field not in carry)
     return Needs(
-        _numbers(ins.uses, "vgpr"), _numbers(ins.defs, "vgpr"), _numbers(ins.uses, "sgpr"), _numbers(ins.defs, "sgpr"),
+        _numbers(ins.uses, "vgpr"), _numbers(ins.defs, "vgpr"), _numbers(scalars, "sgpr"), _numbers(ins.defs, "sgpr"),
         addend, product, ins.format in _VALU, ins.format in _VMEM or ins.format == "DS",
     )  # fmt: skip
 

@@ -233,7 +233,7 @@ PRODUCT = "v_mfma_f32_16x16x16_f16 a[0:3], v[4:5], v[6:7], 0"
 DOUBLE = "v_mfma_f64_4x4x4_4b_f64 v[8:9], v[4:5], v[6:7], 0"
 ZEROS = "\n".join(f"v_mov_b32 v{at}, 0" for at in range(4, 12)) + "\nv_mov_b32 v30, 0\nv_mov_b32 v31, 0\ns_nop 7\n"
 # Two instructions, and the wait states that must be between them. Source: LLVM 22, llc -mcpu=gfx942, which puts s_nop
-# there.
+# there; for the carry, AMD's rocRoller and ROCr's blit_copyAligned.s.
 FOLLOWING = {
     "a product and a copy of its result": (PRODUCT, "v_accvgpr_read_b32 v8, a0", 7),
     "a product and a store of its result": (PRODUCT, "global_store_dwordx4 v30, a[0:3], s[0:1]", 7),
@@ -247,6 +247,10 @@ FOLLOWING = {
     "a scalar of the vector ALU and memory": (
         "v_readfirstlane_b32 s0, v30\ns_mov_b32 s1, 0x7000", "global_load_dword v8, v30, s[0:1]", 4,
     ),
+    "a carry and the addition that takes it": (
+        "v_add_co_u32 v8, vcc, v4, v5", "v_addc_co_u32 v9, vcc, v6, v7, vcc", 0,
+    ),
+    "a mask and a copy of it": ("v_cmp_eq_u32 vcc, v4, v5", "v_mov_b32 v8, vcc_lo", 2),
     "VCC and v_div_fmas": ("v_cmp_eq_u32 vcc, v4, v5", "v_div_fmas_f32 v8, v4, v5, v6", 4),
     "the vector ALU and a lane permutation": (
         "v_mov_b32 v8, 1", "v_mov_b32_dpp v9, v8 row_shl:1 row_mask:0xf bank_mask:0xf", 2,
