@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
 from ringup.autogen.regdb import open_chip
-from ringup.errors import CardBusy, DeviceLost, NotSupported, Unmodelled
+from ringup.errors import CardBusy, DeviceLost, NotSupported
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.board.chips import ChipRow
@@ -67,6 +67,8 @@ FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
 # PCI Express 4.0, 6.6: after resetting a function, a host waits this long before it accesses it
 RESET_US = 100_000
+# partitions of the graphics cores, and how their mode is reported: SPX, DPX, QPX, CPX
+PARTITIONS = {1: 0, 2: 1, 4: 3, 8: 4}
 VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
 KEPT_KINDS = ("violation", "fault", "unheard")
 # blocks that are listed, and have no model
@@ -180,6 +182,7 @@ class VirtualRadeon:
                 chip.power,
                 busy_ns=lambda: max(core.busy_ns for core in self.cores),
                 on_mode1_reset=self.mode1_reset,
+                on_mode2_reset=self.mode2_reset,
             )
         )
         self.thm = self._add(Thm(board, self.smu.power, self.ih))
@@ -266,12 +269,17 @@ class VirtualRadeon:
         cells = self._registers("sdma", index)
         return Sdma(self.board, self.mmhubs[die], self._die_sink(die), cells, index, chip.gc.sdma)
 
-    def _partition(self, parts: int) -> None:
-        """Split the graphics cores into as many parts."""
-        if parts != 1:
-            raise Unmodelled(f"{parts} partitions of the graphics cores: the model has one (SPX)")
+    def _partition(self, parts: int) -> bool:
+        """Split the graphics cores into as many parts; return whether they can be. Source: gfx_v9_4_3.c
+        (switch_compute_partition), nbio_v7_9.c (get_compute_partition_mode), amdgpu_gfx.h.
+        """
+        if parts not in PARTITIONS or self.chip.cores % parts:
+            return False
+        size = self.chip.cores // parts
         for number, cells in enumerate(self._gc_cells):
-            cells.put("CP_HYP_XCP_CTL", VIRTUAL_XCC_ID=number, NUM_XCC_IN_XCP=self.chip.cores)
+            cells.put("CP_HYP_XCP_CTL", VIRTUAL_XCC_ID=number % size, NUM_XCC_IN_XCP=size)
+        self.nbio.cells.put("BIF_BX_PF0_PARTITION_COMPUTE_STATUS", PARTITION_MODE=PARTITIONS[parts])
+        return True
 
     def _wire_doorbells(self) -> None:
         self.nbio.listen("ih", self.ih)
@@ -446,15 +454,7 @@ class VirtualRadeon:
         """Do what the board's own firmware does after a reset, before any driver: place VRAM, store the discovery
         binary.
         """
-        top = FB_LOCATION + -(-(self.vram.size_bytes + self.chip.kept_bytes) // FB_UNIT) - 1
-        # drivers program these for virtual functions only; the VBIOS posts them for the card
-        for hub in (*self.mmhubs, *self.gfxhubs):
-            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_BASE"] = FB_LOCATION
-            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_TOP"] = top
-            # each of the linked cards has a region of as many bytes, and this one is the first
-            if (hive := self.chip.hive) is not None:
-                hub.cells.put("MC_VM_XGMI_LFB_CNTL", PF_MAX_REGION=hive.cards - 1, PF_LFB_REGION=0)
-                hub.cells.put("MC_VM_XGMI_LFB_SIZE", PF_LFB_SIZE=top - FB_LOCATION + 1)
+        self._locate((*self.mmhubs, *self.gfxhubs))
         self.vram.write(
             self.vram.size_bytes - discovery.TOP_OFFSET,
             discovery.build(self.chip, self.faults.get("discovery_contradicts") or 0),
@@ -462,6 +462,19 @@ class VirtualRadeon:
         half = self.faults.get("half_core")
         if half is not None and 0 <= half < len(self.cores):
             self.cores[half].grbm.lose_half()
+
+    def _locate(self, hubs: Iterable[VmHub]) -> None:
+        """Tell hubs where VRAM is. Drivers program these for virtual functions only; the VBIOS posts them for the
+        card.
+        """
+        top = FB_LOCATION + -(-(self.vram.size_bytes + self.chip.kept_bytes) // FB_UNIT) - 1
+        for hub in hubs:
+            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_BASE"] = FB_LOCATION
+            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_TOP"] = top
+            # each of the linked cards has a region of as many bytes, and this one is the first
+            if (hive := self.chip.hive) is not None:
+                hub.cells.put("MC_VM_XGMI_LFB_CNTL", PF_MAX_REGION=hive.cards - 1, PF_LFB_REGION=0)
+                hub.cells.put("MC_VM_XGMI_LFB_SIZE", PF_LFB_SIZE=top - FB_LOCATION + 1)
 
     def _reset_blocks(self, *, keep_scratch: bool) -> None:
         # writes that the host posted before the reset arrive first
@@ -482,6 +495,25 @@ class VirtualRadeon:
         """
         self.log.note("card", "reset", "mode 1")
         self._reset_blocks(keep_scratch=True)
+
+    def mode2_reset(self) -> None:
+        """Reset the graphics cores, the copy engines and the bus interface, configuration space included. Memory, its
+        hubs, the security processor, the power controller and the interrupt handler go on.
+
+        Source: aldebaran.c, which restores just these; smu_v13_0_6_ppt.c, mode2_reset, which restores configuration
+        space. GUESS: that the firmware of all of these engines is lost.
+        """
+        self.log.note("card", "reset", "mode 2")
+        self.settle()
+        copies = [copier.cells for copier in self.sdma]
+        parts: list[Resettable] = [*self._gc_cells, *copies, *self.gfxhubs, *self.cores, *self.sdma]
+        self.nbio.reset(keep_scratch=True)
+        for part in parts:
+            part.reset()
+        if self.chip.cores > 1:
+            self._partition(1)
+        self._locate(self.gfxhubs)
+        self.gpu.forget()
 
     def _function_reset(self, kind: str) -> None:
         """Reset the chip too, after a reset that came over the bus."""

@@ -430,13 +430,21 @@ class Function:
 
     def reset(self, kind: str) -> None:
         """Reset the function: `flr`, `d3hot`, `hot` or `power`. `on_reset` tells its device."""
+        self._clear(keep_sticky=kind != "power")
+        self.on_reset(kind)
+        self.on_change()
+
+    def forget(self) -> None:
+        """Lose configuration space, in a reset that the device itself has done."""
+        self._clear(keep_sticky=True)
+        self.on_change()
+
+    def _clear(self, *, keep_sticky: bool) -> None:
         self.sizes = {bar.index: bar.size_bytes for bar in self.row.bars}
-        self.config.reset(keep_sticky=kind != "power")
+        self.config.reset(keep_sticky=keep_sticky)
         for bar in self.row.bars:
             self._lay_bar(bar)
         self.interrupts.clear()
-        self.on_reset(kind)
-        self.on_change()
 
 
 def _bits(word: int) -> Iterable[int]:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ringup.silicon import card as make
-from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.amd.board.chips import find
 from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import Event
@@ -113,6 +113,6 @@ class Served:
 def _window(chip: str) -> int:
     """Return the smallest BAR 0 that shows all of a chip's memory."""
     size = 1 << 20
-    while size < CHIPS[chip].vram_bytes:
+    while size < find(chip).vram_bytes:
         size *= 2
     return size

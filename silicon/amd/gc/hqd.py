@@ -265,6 +265,13 @@ class Hqd:
         return self.facts().doorbell_index
 
     @property
+    def doorbell_id(self) -> int:
+        """The number that interrupts and messages give of the doorbell: its place among the 1024 of 64 bits that a
+        process has. Source: ROCR-Runtime amd_gpu_agent.cpp (doorbell_queue_map_); kfd_int_process_v9.c and v11.c.
+        """
+        return max(0, self.facts().doorbell_index) >> 1 & 0x3FF
+
+    @property
     def report_address(self) -> int:
         """The address to which the read pointer is written, 0 for none."""
         return self.facts().report_address

@@ -118,7 +118,7 @@ class Psp:
         boot_tmr: bool = False,
         decrypts: bool = False,
         hive: Hive | None = None,
-        on_partition: Callable[[int], None] | None = None,
+        on_partition: Callable[[int], bool] | None = None,
         sign_of_life_us: int = SIGN_OF_LIFE_US,
     ) -> None:
         """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts.

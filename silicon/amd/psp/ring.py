@@ -71,7 +71,7 @@ class Ring:
         boot_tmr: bool = False,
         decrypts: bool = False,
         hive: Hive | None = None,
-        on_partition: Callable[[int], None] | None = None,
+        on_partition: Callable[[int], bool] | None = None,
     ) -> None:
         """`boot_tmr`: the board's own boot made the region, and no host provides one."""
         self.board, self._hub, self.targets, self.tmr_bytes, self.boot_tmr = board, hub, targets, tmr_bytes, boot_tmr
@@ -294,10 +294,11 @@ class Ring:
 
     def partition(self, command: Any, response: Any) -> None:
         """Split the graphics cores into parts, each of which runs a queue on all of its cores."""
+        parts = command.cmd_spatial_part.mode
         if self._on_partition is None:
             self.not_supported(command, response)
-        else:
-            self._on_partition(command.cmd_spatial_part.mode)
+        elif not self._on_partition(parts):
+            raise Refused(BAD_PARAMETERS, f"the graphics cores cannot be split into {parts} parts")
 
     def configure_boot(self, command: Any, response: Any) -> None:
         """Get or set options of the next boot (ECC on GDDR)."""

@@ -70,7 +70,7 @@ _GATING = inert(
 _CHIPLETS = (
     behaviour("DOORBELL0_CTRL_ENTRY_#", "board/nbio.py, board/chips.py: where doorbells lead, with several dies"),
     behaviour("BIF_BX_PF0_PARTITION_MEM_STATUS BIF_BX_PF0_PARTITION_MEM_CAP", "board/nbio.py: memory is one partition", read_only=ALL),
-    behaviour("BIF_BX_PF0_PARTITION_COMPUTE_STATUS", "a constant: 0, the graphics cores are one partition", read_only=ALL),
+    behaviour("BIF_BX_PF0_PARTITION_COMPUTE_STATUS", "card.py: how the graphics cores are partitioned", read_only=ALL),
     inert(
         "BIFC_DOORBELL_ACCESS_EN_PF BIFC_GFX_INT_MONITOR_MASK XCC_DOORBELL_FENCE", "order and reach of doorbells, which all arrive here",
         "nbio_v7_9.c, enable_doorbell_aperture, init_registers",

@@ -67,7 +67,9 @@ def prerequisite(reason: str) -> Refused:
 
 
 class Smu:
-    """The power management firmware of one card. `cells` are the MP block's; `on_mode1_reset` resets the card."""
+    """The power management firmware of one card. `cells` are the MP block's; `on_mode1_reset` resets the card,
+    `on_mode2_reset` its engines.
+    """
 
     messages: dict[str, Handler]
     state_only: frozenset[str]
@@ -81,9 +83,10 @@ class Smu:
         *,
         busy_ns: Callable[[], int],
         on_mode1_reset: Callable[[], None],
+        on_mode2_reset: Callable[[], None] | None = None,
     ) -> None:
         self.board, self.cells, self._hub, self.row = board, cells, hub, row
-        self._on_mode1_reset = on_mode1_reset
+        self._on_mode1_reset, self._on_mode2_reset = on_mode1_reset, on_mode2_reset
         self.power = Power(board.clock, row, busy_ns)
         names = {name for name in vars(row.interface) if name.startswith(MESSAGE_PREFIX)}
         self._messages = {getattr(row.interface, name): name.removeprefix(MESSAGE_PREFIX) for name in names}

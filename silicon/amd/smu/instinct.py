@@ -12,7 +12,6 @@ from collections.abc import Callable
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.autogen.amd import smu_v13_0_6 as facts
 from ringup.autogen.structs import memory
-from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.parts import Board, Hub
 from ringup.silicon.amd.smu import tables as smu_tables
 from ringup.silicon.amd.smu.controller import CLIENT, MESSAGES, Handler, Smu, failed
@@ -23,7 +22,7 @@ from ringup.silicon.common.cells import Cells
 PUBLIC_SCRATCH_0 = 0x3B1_0090
 # of the metrics table. UNKNOWN: metal's; amdgpu only passes it on
 METRICS_VERSION = 5
-MODE_1 = 1  # argument of GfxDriverReset: SMU_RESET_MODE_1 of amdgpu_smu.h
+MODE_1, MODE_2 = 1, 2  # arguments of GfxDriverReset: SMU_RESET_MODE_1 and 2 of amdgpu_smu.h
 Q10 = 1 << 10  # fixed point
 CLOCKS = {  # enum PPCLK_e, and the numbers of the power row
     facts.PPCLK_VCLK: smu.PPCLK_VCLK_0,
@@ -50,9 +49,12 @@ class InstinctSmu(Smu):
         *,
         busy_ns: Callable[[], int],
         on_mode1_reset: Callable[[], None],
+        on_mode2_reset: Callable[[], None] | None = None,
     ) -> None:
         board.space.door(PUBLIC_SCRATCH_0, 4, lambda _: row.firmware_version, lambda address, value: None)
-        super().__init__(board, cells, hub, row, busy_ns=busy_ns, on_mode1_reset=on_mode1_reset)
+        super().__init__(
+            board, cells, hub, row, busy_ns=busy_ns, on_mode1_reset=on_mode1_reset, on_mode2_reset=on_mode2_reset
+        )
         self._run()
 
     def _run(self) -> None:
@@ -94,9 +96,13 @@ class InstinctSmu(Smu):
         self.power.limits.soft[smu.PPCLK_GFXCLK] = (low, megahertz) if upper else (megahertz, high)
 
     def _driver_reset(self, mode: int) -> None:
-        if mode != MODE_1:
-            raise Unmodelled(f"GfxDriverReset({mode}): a reset of the graphics cores alone")
-        self._mode1(mode)
+        """Reset the card, or with mode 2 its engines. The answer to mode 2 comes behind it."""
+        if mode == MODE_1:
+            self._mode1(mode)
+        elif mode == MODE_2 and self._on_mode2_reset is not None:
+            self._on_mode2_reset()
+        else:
+            raise failed(f"there is no reset {mode}")
 
     def _export_metrics(self, argument: int) -> None:
         """Write the metrics to the driver's address."""

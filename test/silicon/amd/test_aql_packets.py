@@ -266,7 +266,7 @@ def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_reported(co
     core.hub.span.view[aql.inactive + 16 : aql.inactive + 28] = struct.pack("<QI", aql.EVENTS + 8, 1)
     aql.run(aql.barrier(signal=signal), packet, aql.barrier(signal=signal))
     assert (aql.value(signal), aql.read_index, aql.value(aql.inactive)) == (0, 1, reason)
-    assert core.ih.entries == [(0x14, 181, 4, 8, (1,)), (0x14, 183, 4, 8, (aql.bell | code << 10,))]
+    assert core.ih.entries == [(0x14, 181, 4, 8, (1,)), (0x14, 183, 4, 8, (aql.bell >> 1 | code << 10,))]
     core.select(1, 0, 0)
     assert core.get("CP_HQD_ERROR") >> 5 & 1
     assert "stops" in core.violations()[0]

@@ -10,7 +10,6 @@ import zlib
 import pytest
 
 from ringup.autogen.amd import psp_published
-from ringup.errors import Unmodelled
 from ringup.silicon import card
 from ringup.silicon.amd.board import chips
 
@@ -262,10 +261,8 @@ def test_the_cores_of_an_instinct_run_once_their_images_are_loaded(request, sour
         assert (resp, status) == (command | 1 << 31, 0)
         found.append(struct.unpack("<Q", radeon.vram.read(TMR + 1048, 8))[0])
     assert found == [radeon.chip.hive.node_id, radeon.chip.hive.hive_id]
-    # GFX_CMD_ID_SRIOV_SPATIAL_PART: one partition is all there is.
-    assert host.command(0x27, 1) == 0
-    with pytest.raises(Unmodelled, match="2 partitions"):
-        host.command(0x27, 2)
+    # GFX_CMD_ID_SRIOV_SPATIAL_PART: so many partitions of the cores; three do not divide them.
+    assert [bool(host.command(0x27, parts)) for parts in (8, 3, 1)] == [False, True, False]
 
 
 def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):

@@ -318,7 +318,7 @@ def test_a_bad_packet_stops_its_queue_with_an_interrupt(core, mec, words, source
     mec.run(*words, *store(core.DATA, 1))
     assert core.number(core.DATA) == 0
     assert [entry[:3] for entry in core.ih.entries] == [(0x14, source, 4)]
-    assert core.ih.entries[0][4][0] & 0x3FF == 6  # KFD_CTXID0_DOORBELL_ID
+    assert core.ih.entries[0][4][0] & 0x3FF == 3  # KFD_CTXID0_DOORBELL_ID: of doorbells with 64 bits
     mec.run(*store(core.DATA + 4, 1))
     assert core.number(core.DATA + 4) == 0
     assert len(core.violations()) == 1

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ringup.errors import Unmodelled
 from ringup.silicon.amd.common.cache_control import AGENT, SYSTEM, WRITE_BACK
 from ringup.silicon.amd.gc.cp import aql_packets as aql
 from ringup.silicon.amd.gc.cp.aql_dispatch import Refused, prepare
@@ -123,7 +122,7 @@ class Aql(Parser):
             yield from self.poll(done, awaited)
             team.passed = max(team.passed, index + 1)
         else:
-            yield from self.poll(lambda: team.passed > index, lambda: f"the first core must pass packet {index:#x}")
+            yield from self.poll(lambda: team.passed > index, lambda: self._behind(index))
 
     def _give_up(self) -> None:
         """Retire the packets that were in progress when the queue was reset or lost its waves.
@@ -151,7 +150,7 @@ class Aql(Parser):
         """Execute packets for ever."""
         self._connect()
         if self.shared.queue_inactive_signal and self._lending():
-            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+            yield from self._reclaim()
         while True:
             self.packet, self.resting = None, True
             if self.queue.draining or not (self._within or self._ready()):
@@ -205,9 +204,9 @@ class Aql(Parser):
         """
         yield from self.poll(self._settled, self._unsettled)
         text = f"{self.packet}: {refused}"
-        self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, text)
         self.hqd.put("CP_HQD_ERROR", aql_error=1)
         if self.masters:
+            self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, text)
             self.inactive(refused.reason)
             self.cp.bad_packet(self.queue, PacketError(SRC_BAD_OPCODE, refused.code, text))
         while True:
@@ -283,6 +282,8 @@ class Aql(Parser):
 
     def _lending(self) -> bool:
         """Whether the queue was disconnected while one packet had scratch for itself."""
+        if self.team is not None:
+            return self.team.freed < self.team.lent == self.index
         if not self._properties().use_scratch_once:
             return False
         reported = self.value(self.shared.queue_inactive_signal) == aql.INACTIVE_SCRATCH_USED
@@ -295,18 +296,33 @@ class Aql(Parser):
         amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a wave64's lane has half
         of a wave32's).
         """
-        asked = False
+        asked, team, index = False, self.team, self.index
+        if team is not None and lane_bytes and not self.masters:
+            # the runtime may be in the middle of describing the memory
+            yield from self.poll(lambda: team.equipped > index, lambda: self._behind(index))
+            return True
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
             asked = True
-            if not self.masters:
-                yield from self.poll(
-                    lambda: lane_bytes * wave_size <= self.shared.scratch_wave64_lane_byte_size * 64, self._unanswered
-                )
-                continue
             yield from self.poll(self._settled, self._unsettled)
             self.inactive(aql.INACTIVE_SCRATCH_WAVE32 if wave_size == 32 else aql.INACTIVE_SCRATCH_WAVE64)
             yield from self.poll(self._answered, self._unanswered)
+        if team is not None and lane_bytes:
+            team.equipped = index + 1
         return asked
+
+    def _reclaim(self) -> Steps:
+        """Wait until the runtime has taken back the scratch memory of the packet before, which had it for itself. Only
+        the master looks, as the runtime may lend again before another core does.
+        """
+        team, index = self.team, self.index
+        if team is None:
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+        elif self.masters:
+            team.lent = index
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+            team.freed = index
+        else:
+            yield from self.poll(lambda: team.freed >= index, self._lent)
 
     def _answered(self) -> bool:
         """Whether the runtime has reset queue_inactive_signal to 0."""
@@ -317,6 +333,9 @@ class Aql(Parser):
     def _signals(self, how: str, handles: list[int]) -> str:
         values = ", ".join(f"{handle:#x} holds {self.value(handle):#x}" for handle in handles) or "none is named"
         return f"{how} of its signals must be 0: {values}"
+
+    def _behind(self, index: int) -> str:
+        return f"the first core must pass packet {index:#x}"
 
     def _unsettled(self) -> str:
         return f"earlier work must end: {len(self.queue.grids)} grids still run"
@@ -341,10 +360,8 @@ class Aql(Parser):
         lent = bool(packet.private_segment_size and self._properties().use_scratch_once)
         self.queue.dispatch(dimensions, initiator)
         self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)
-        if lent and self.team is not None:
-            raise Unmodelled("scratch memory that is lent to one packet, on several cores")
         if lent:
-            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+            yield from self._reclaim()
 
     def barrier_and(self, head: aql.Header, data: bytearray) -> Steps:
         """Wait until all dependency signals are 0."""

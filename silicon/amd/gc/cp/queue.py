@@ -95,9 +95,7 @@ class Queue:
         if saved is not None:
             self.grids, self._work = saved.grids, saved.work
             for grid in self.grids:
-                grid.adopt(
-                    self.hqd.slot, self.hqd.vmid or grid.order.vmid, max(0, self.hqd.doorbell_index), self._ended
-                )
+                grid.adopt(self.hqd.slot, self.hqd.vmid or grid.order.vmid, self.hqd.doorbell_id, self._ended)
                 grid.thaw()
             self._work_done()
         self.wake()
@@ -178,8 +176,7 @@ class Queue:
         """Start a grid with the slot's COMPUTE_* registers; the parser continues meanwhile."""
         assert self.parser is not None  # only its packets come here
         hqd = self.hqd
-        doorbell = max(0, hqd.doorbell_index)
-        order = Order(hqd.slot, self.parser.vmid, dimensions, initiator, doorbell, hqd.logic_xcc)
+        order = Order(hqd.slot, self.parser.vmid, dimensions, initiator, hqd.doorbell_id, hqd.logic_xcc)
         grid = self.cp.dispatcher.start(order, self._ended)
         if grid is not None:
             self.grids.append(grid)

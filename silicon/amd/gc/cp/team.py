@@ -25,11 +25,16 @@ class Team:
     """How far the cores have come with a queue, in packets. `ended`: by core, those that have ended there. `passed`:
     those whose waits are over, by the master's judgement. `ends`: what the master does when a packet has ended
     everywhere. `members`: the connected processors by core. `before`: `ended` of cores that have not connected again.
+    `equipped`: those that have the scratch memory they need, by the master's judgement. `lent`: up to the last one that
+    had such memory for itself. `freed`: up to the last one whose memory the runtime has taken back.
     """
 
     size: int
     retired: int = 0
     passed: int = 0
+    equipped: int = 0
+    lent: int = 0
+    freed: int = 0
     ended: dict[int, int] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     members: dict[int, Aql] = field(default_factory=dict)
@@ -40,13 +45,16 @@ class Team:
         number = member.cp.number
         self.members = {one: other for one, other in self.members.items() if other.queue.parser is other}
         if not self.members:
-            self.retired, self.passed = retired, 0
+            self.retired, self.passed, self.equipped = retired, 0, 0
             self.before, self.ended = self.before | self.ended, {}
         self.members[number] = member
         known = self.before.pop(number, 0)
         self.ended[number] = ended if member.queue.settled else min(max(known, retired), ended)
         if member.masters:
-            self.passed = max(self.passed, ended)
+            self.passed, self.equipped = max(self.passed, ended), max(self.equipped, ended)
+            if self.lent > ended:
+                # those of an older queue at the same place
+                self.lent = self.freed = 0
             self.ends = {index: action for index, action in self.ends.items() if retired <= index < ended}
         self._advance()
 
