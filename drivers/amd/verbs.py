@@ -38,8 +38,9 @@ PREFETCH_BYTES = 384
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
-    """What a card is. Sizes are in bytes. `doubts`: where its firmware and tables differ from what the driver was
-    written for.
+    """What a card is. Sizes are in bytes. `compute_units` and `shader_engines` are those of the whole card. `l2_bytes`
+    is the L2 cache of one die of the graphics core, of which an MI300X has eight; so it is in the kernel's topology
+    (kfd_crat.c). `doubts`: where its firmware and tables differ from what the driver was written for.
     """
 
     name: str

@@ -15,7 +15,8 @@ import ringup
 
 CARDS = ("virtual:navi31", "virtual:navi32", "virtual:navi33")
 # The memory of a virtual card: the scratch of every wave that could run comes from it.
-VRAM_BYTES = 1 << 30
+# MI300X: eight dies of waves.
+VRAM_BYTES, VRAM_BYTES_OF_EIGHT = 1 << 30, 16 << 30
 
 
 def pytest_addoption(parser):
@@ -40,7 +41,8 @@ def pytest_collection_modifyitems(config, items):
 @contextmanager
 def opened(name):
     """Yield an open card. A virtual one must have recorded no violation at its end."""
-    transport = {"vram_bytes": VRAM_BYTES} if name.startswith("virtual:") else {}
+    vram_bytes = VRAM_BYTES_OF_EIGHT if name.startswith("virtual:mi300x") else VRAM_BYTES
+    transport = {"vram_bytes": vram_bytes} if name.startswith("virtual:") else {}
     with ringup.open(name, transport=transport) as card:
         yield card
         seen = card.mistakes

@@ -182,7 +182,12 @@ def _take(state: _State, step: Step, program: Program) -> int:
         missing = max(0, _needed(state, step, program))
     missing = _extend_clause(state, step, missing)
     state.now += missing
-    state.now += int(instr.operands[0]) + 1 if name == "s_nop" else 1  # type: ignore[arg-type]
+    taken = 1
+    if name == "s_nop":
+        more = instr.operands[0]
+        assert isinstance(more, int)
+        taken += more
+    state.now += taken
     if effects.kind in VECTOR:
         _record(state, step, program)
     elif effects.access == "write" and effects.memory in ("global", "scratch", "flat") and _stored_dwords(step) > 2:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-DRIVEN = "Radeon RX 7000 and RX 9000 cards (navi31, navi32, navi33, navi44, navi48)"
+DRIVEN = "Radeon RX 7000 and RX 9000 cards (navi31, navi32, navi33, navi44, navi48) and the Instinct MI300X"
 PROCESSOR = "a processor with graphics"
+# The host's driver starts the card; a function for a guest has no security processor and no resets of its own.
+FOR_GUESTS = "a virtual function of a card that another driver has started"
 # Graphics of processors that amdgpu knows by their table of blocks.
 PROCESSORS = {
     0x1114: "Krackan", 0x13C0: "Granite Ridge", 0x1435: "Sephiroth", 0x1506: "Mendocino", 0x150E: "Strix", 0x1586: "Strix Halo",
@@ -46,6 +48,9 @@ FAMILIES: Sequence[tuple[int, int, str]] = (
     (0x73E0, 0x73FF, "Navi 23"),
     (0x7408, 0x7410, "Aldebaran (MI200)"),
     (0x7420, 0x743F, "Navi 24"),
+    (0x74A0, 0x74A0, f"MI300A, {PROCESSOR}"),
+    (0x74B5, 0x74B5, f"MI300X, {FOR_GUESTS}"),
+    (0x74B9, 0x74B9, f"MI325X, {FOR_GUESTS}"),
     (0x9830, 0x983F, f"Kabini, {PROCESSOR}"),
     (0x9850, 0x985F, f"Mullins, {PROCESSOR}"),
     (0x9870, 0x9877, f"Carrizo, {PROCESSOR}"),

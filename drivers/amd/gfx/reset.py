@@ -7,8 +7,8 @@ GUESS: gfx12 takes the same steps. Its registers have the same fields, but gfx_v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from ringup.autogen.amd import gc_cp, gc_hqd
 from ringup.autogen.amd.gc import GRBM_SOFT_RESET
@@ -25,25 +25,30 @@ EVERY_VMID_BUT_0, EVERY_PIPE = 0xFFFE, 0xFF
 _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc", "soft_reset_cpg")
 
 
-def reset_command_processor(gfx: Gfx) -> None:
-    """Reset the command processor, which must have no queue mapped, so that its micro engine starts as after the
-    firmware's load; what `Gfx.boot` told the engines is told again.
+def reset_command_processors(cores: Sequence[Gfx]) -> None:
+    """Reset the command processors of a card's cores, which must have no queue mapped, so that their micro engines
+    start as after the firmware's load; what `Gfx.boot` told the engines is told again. The cores get their time
+    together.
 
     The firmware that the run-list controller loaded stays in place. A generation that does not need it
     (`CoreRow.restarts_by_reset`) is left alone. UNKNOWN: amdgpu loads firmware again before it starts a halted micro
     engine; user-space drivers of these cards start it without.
     """
-    gc = gfx.block
-    if not gfx.row.restarts_by_reset:
+    if not cores[0].row.restarts_by_reset:
         return
-    # the clocks of a predecessor that died may still be gated
-    with gfx.safe_mode():
+    with ExitStack() as awake:
+        for core in cores:
+            # the clocks of a predecessor that died may still be gated
+            awake.enter_context(core.safe_mode())
         for asserted in (1, 0):
-            gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
-            # the write has arrived when the read returns
-            gc.read(GRBM_SOFT_RESET)
-            gc.registers.clock.sleep_us(CP_RESET_US)
-    gfx.place_programs()
+            for core in cores:
+                gc = core.block
+                gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
+                # the write has arrived when the read returns
+                gc.read(GRBM_SOFT_RESET)
+            cores[0].block.registers.clock.sleep_us(CP_RESET_US)
+    for core in cores:
+        core.place_programs()
 
 
 def soft_reset(gfx: Gfx) -> None:

@@ -26,7 +26,7 @@ from ringup.drivers.amd.bus.ih import Ih, silence
 from ringup.drivers.amd.gfx.core import start_all
 from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.partition import join, share_evenly
-from ringup.drivers.amd.gfx.reset import reset_command_processor
+from ringup.drivers.amd.gfx.reset import reset_command_processors
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, Ladder
 from ringup.drivers.amd.memory.layout import TOP_SHARE
 from ringup.drivers.amd.memory.spaces import Spaces
@@ -214,8 +214,7 @@ class Bringup:
         join(blocks.cores, blocks.psp.partition)
         blocks.gmc.start_gfxhub()
         if self.warm:
-            for core in blocks.cores:
-                reset_command_processor(core)
+            reset_command_processors(blocks.cores)
         start_all(blocks.cores)
         if blocks.ips.spread:
             share_evenly(blocks.cores)

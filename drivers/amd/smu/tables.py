@@ -26,7 +26,7 @@ PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, a
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """Metrics of a card. Clocks in MHz, averages over about a second; temperatures in degrees Celsius; `throttled`:
-    what lowers the clocks.
+    what lowers the clocks. What a card's firmware does not tell is 0.
     """
 
     gfx_clock_mhz: int

@@ -18,7 +18,7 @@ from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, NAVI10, Doorbell
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.hqd import Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec, compute_mqd
-from ringup.drivers.amd.gfx.reset import CP_RESET_US, reset_command_processor, soft_reset
+from ringup.drivers.amd.gfx.reset import CP_RESET_US, reset_command_processors, soft_reset
 from ringup.drivers.amd.gfx.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
 from ringup.drivers.amd.lifecycle import shutdown
 from ringup.drivers.amd.lifecycle.inspect import Bare
@@ -136,7 +136,7 @@ def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, m
     block.start()
     times = pulses(card.radeon, monkeypatch)
     if make == "core":
-        reset_command_processor(card.gfx)
+        reset_command_processors([card.gfx])
     else:
         block.reset()
     card.radeon.settle()

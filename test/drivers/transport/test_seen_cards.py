@@ -31,7 +31,10 @@ def test_cards_without_a_driver_are_listed_as_such(machine):
         (0x6798, "Tahiti (GCN 1)"), (0x67DF, "Polaris 10"), (0x6FDF, "Polaris 10"), (0x731F, "Navi 10"), (0x73DF, "Navi 22"),
         (0x743F, "Navi 24"), (0x740C, "Aldebaran (MI200)"), (0x164E, "Raphael, a processor with graphics"),
         (0x1586, "Strix Halo, a processor with graphics"), (0x9874, "Carrizo, a processor with graphics"),
-        (0x744C, ""), (0x7448, ""), (0x747E, ""), (0x7480, ""), (0x7550, ""), (0x7590, ""), (0xFFFF, ""),
+        (0x74A0, "MI300A, a processor with graphics"),
+        (0x74B5, "MI300X, a virtual function of a card that another driver has started"),
+        (0x744C, ""), (0x7448, ""), (0x747E, ""), (0x7480, ""), (0x7550, ""), (0x7590, ""), (0x74A1, ""), (0x74A5, ""),
+        (0xFFFF, ""),
     ],
 )  # fmt: skip
 def test_families_are_recognised_by_device_id(device, family):

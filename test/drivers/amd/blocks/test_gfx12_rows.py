@@ -21,7 +21,7 @@ from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.gating import set_gating
 from ringup.drivers.amd.gfx.hqd import Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec
-from ringup.drivers.amd.gfx.reset import reset_command_processor, soft_reset
+from ringup.drivers.amd.gfx.reset import reset_command_processors, soft_reset
 from ringup.drivers.amd.gfx.sdma import SdmaEngine, SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.gfx.shape import Design
 from ringup.drivers.amd.gfx.waves import waves
@@ -257,7 +257,7 @@ def test_a_soft_reset_starts_the_core_again(rig):
     rig.answer(rig.gc, gc_hqd.CP_HQD_ACTIVE, 0)
     rig.answer(rig.gc, gc_cp.CP_VMID_RESET, 0)
     del rig.window.written[:]
-    reset_command_processor(gfx)
+    reset_command_processors([gfx])
     assert not rig.window.written
     soft_reset(gfx)
     # CP, GFX, CPF, CPC and CPG of gc_12_0_0_sh_mask.h

@@ -6,7 +6,7 @@ import ringup
 from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
 from ringup.errors import DeviceHung, DeviceTimeout
 
-CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48")
+CHIPS = ("navi31", "navi32", "navi33", "navi44", "navi48", "mi300x")
 CLOCKS = {"gfx": PPCLK_GFXCLK, "memory": PPCLK_UCLK}
 SCORCHING_C, COOL_C = 130, 40
 
@@ -34,12 +34,14 @@ def test_a_close_gives_everything_back_and_leaves_clocks_low(bench, chip):
     assert power.power_limit == card.limits.power_min_w
     assert power.bounds(PPCLK_GFXCLK) == (low + 100, high - 100)
     busy = bench.radeon.smu.workload
+    # the power controller of an MI300X has no hints of work (smu_v13_0_6_ppt.c), and keeps the one of its start
+    hinted = chip != "mi300x"
     card.close()
     assert power.power_limit == power.row.power_limit
     assert [power.bounds(clock) for clock in CLOCKS.values()] == [
         (power.row.frequencies[clock][0],) * 2 for clock in CLOCKS.values()
     ]
-    assert bench.radeon.smu.workload != busy
+    assert (bench.radeon.smu.workload != busy) == hinted
 
 
 def test_the_next_start_undoes_what_a_killed_process_set(bench):
