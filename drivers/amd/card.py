@@ -419,7 +419,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
             return DeviceHung(f"{self.name}: {refused or interrupt.text}")
         gpu_va = interrupt.fault_va
         where = self.spaces.user.faulted(gpu_va) if interrupt.vmid == USER_VMID else f"vmid {interrupt.vmid}"
-        fault = self.blocks.gmc.read_fault(interrupt.hub if interrupt.hub in (GFXHUB, MMHUB) else GFXHUB)
+        fault = self.blocks.gmc.read_fault(interrupt.hub if interrupt.hub in (GFXHUB, MMHUB) else GFXHUB, gpu_va)
         detail = str(fault) if fault is not None else interrupt.text
         return DeviceFault(f"{self.name}: {detail}: {where}")
 

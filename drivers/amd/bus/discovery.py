@@ -262,6 +262,10 @@ class Ips:
         """Return the instances of a block without those that the harvest table lists."""
         hw_id = _row(name)[0]
         listed = sorted(ip.instance for ip in self.table.find(hw_id))
+        twice = sorted({instance for instance in listed if listed.count(instance) > 1})
+        if twice:
+            numbers = ", ".join(map(str, twice))
+            raise FirmwareError(f"of {what}, the card's discovery table lists number {numbers} twice; {RESET_IT}")
         there = tuple(instance for instance in listed if not self.table.harvested(hw_id, instance))
         if not there:
             raise FirmwareError(

@@ -8,7 +8,7 @@ too: `drain` looks at the stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ringup.autogen.amd import osssys
 from ringup.drivers.amd.bus import ih_decode
@@ -48,10 +48,12 @@ class Ih:
         writeback_va: int,
         doorbell: Doorbell | None = None,
         last_seen: Callable[[bool], int] | None = None,
+        xccs: Sequence[int] = (),
     ) -> None:
         """`last_seen(looked)`: the stored write pointer, for a path where a read is a round trip; the value read last,
-        if the caller has just `looked`.
+        if the caller has just `looked`. `xccs`: see `ih_decode.decode`.
         """
+        self._xccs = tuple(xccs)
         self._fatal_heads = frozenset(
             int(ih_decode.Entry(client_id=client, source_id=source))
             for (client, source), kind in ih_decode.kinds(block.version).items()
@@ -156,7 +158,9 @@ class Ih:
         end = self._write_pointer()
         found: list[Interrupt] = []
         while self._rptr != end:
-            found.append(ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES], self._block.version))
+            found.append(
+                ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES], self._block.version, self._xccs)
+            )
             self._rptr = self._rptr + ENTRY_BYTES & self._mask
         self._glanced = end
         if found:

@@ -9,7 +9,7 @@ kfd_int_process_v9.c.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ringup.autogen.amd import ih
@@ -74,7 +74,7 @@ class OldShaderData(Word, width=64):
 class Interrupt(NamedTuple):
     """One entry of the ring. `client` and `source` are numbers, `kind` is our name for the pair; `timestamp` counts the
     100 MHz clock. `node`: of a card of several dies, the die: 4 for each I/O die, and 1 or 2 more for a die of the
-    graphics core on it. `old`: the client is one of GFX9's.
+    graphics core on it. `old`: the client is one of GFX9's. `xcc`: the die of the graphics core, by logical number.
     """
 
     kind: str
@@ -88,6 +88,7 @@ class Interrupt(NamedTuple):
     data: tuple[int, int, int, int]
     node: int = 0
     old: bool = False
+    xcc: int | None = None
 
     @property
     def client_name(self) -> str:
@@ -138,7 +139,11 @@ def _plain(entry: Interrupt) -> str:
 
 def _command_processor(entry: Interrupt) -> str:
     me, pipe, queue = entry.queue
-    return f"{entry.kind}: queue {me}.{pipe}.{queue} vmid {entry.vmid} data {entry.data[0]:#x}"
+    return f"{entry.kind}: queue {me}.{pipe}.{queue}{_die(entry)} vmid {entry.vmid} data {entry.data[0]:#x}"
+
+
+def _die(entry: Interrupt) -> str:
+    return "" if entry.xcc is None else f" of XCC {entry.xcc}"
 
 
 def _sdma(entry: Interrupt) -> str:
@@ -147,9 +152,8 @@ def _sdma(entry: Interrupt) -> str:
 
 
 def _page_fault(entry: Interrupt) -> str:
-    return (
-        f"page fault: {entry.hub} vmid {entry.vmid} {'wrote' if entry.fault_write else 'read'} page {entry.fault_va:#x}"
-    )
+    how = "wrote" if entry.fault_write else "read"
+    return f"page fault: {entry.hub}{_die(entry)} vmid {entry.vmid} {how} page {entry.fault_va:#x}"
 
 
 _SHADER_ENCODINGS = {0: "thread trace", 1: "wave", 2: "error"}
@@ -161,7 +165,7 @@ def _shader(entry: Interrupt) -> str:
     what = _SHADER_ENCODINGS.get(word.encoding, f"encoding {word.encoding}")
     if what == "error":
         what = _SHADER_ERRORS.get(word.error_type, f"error {word.error_type}")
-    return f"shader: {what}, vmid {entry.vmid} data {entry.data[0]:#x} {entry.data[1]:#x}"
+    return f"shader{_die(entry)}: {what}, vmid {entry.vmid} data {entry.data[0]:#x} {entry.data[1]:#x}"
 
 
 _CP, _GFX = ih.SOC21_IH_CLIENTID_GRBM_CP, ih.SOC21_IH_CLIENTID_GFX
@@ -240,7 +244,8 @@ OLD_KINDS: Mapping[tuple[int, int], str] = {
     **{(client, source): kind for client in _OLD_ENGINES for source, kind in _OLD_SDMA.items()},
 }
 OLD_BEFORE = 6  # the major version of the interrupt block from which on clients have their new numbers
-NODES_OF_DIE = 4  # numbers that an I/O die and what is on it have. Source: amdgpu_irq.h, interrupt_node_id_per_aid
+# numbers that an I/O die and what is on it have. Source: amdgpu_irq.h, interrupt_node_id_per_aid
+NODES_OF_DIE, NODES_OF_XCC = 4, 2
 UNKNOWN = "unknown"
 _OF_CP = (
     "end of pipe",
@@ -312,8 +317,10 @@ def kinds(version: Version) -> Mapping[tuple[int, int], str]:
     return OLD_KINDS if version[0] < OLD_BEFORE else KINDS
 
 
-def decode(entry: bytes | memoryview, version: Version = (OLD_BEFORE, 0, 0)) -> Interrupt:
-    """Decode one entry of 32 bytes. `version`: of the interrupt block."""
+def decode(entry: bytes | memoryview, version: Version = (OLD_BEFORE, 0, 0), xccs: Sequence[int] = ()) -> Interrupt:
+    """Decode one entry of 32 bytes. `version`: of the interrupt block; `xccs`: the dies of the graphics core, if there
+    are several, by logical number the physical one.
+    """
     if len(entry) != ENTRY_BYTES:
         raise ValueError(f"an interrupt entry has {ENTRY_BYTES} bytes, not {len(entry)}")
     words = _DWORDS.unpack(entry)
@@ -332,4 +339,11 @@ def decode(entry: bytes | memoryview, version: Version = (OLD_BEFORE, 0, 0)) -> 
         data=words[4:8],
         node=head.node_id if old else 0,
         old=old,
+        xcc=_logical(head.node_id, xccs) if old else None,
     )
+
+
+def _logical(node: int, xccs: Sequence[int]) -> int | None:
+    """Return the logical number of the die of the graphics core that a node is. Source: gfx_v9_4_3_ih_to_xcc_inst."""
+    xcc = node // NODES_OF_XCC
+    return xccs.index(xcc) if node % NODES_OF_DIE and xcc in xccs else None

@@ -11,12 +11,15 @@ COMPUTE = -1  # the engine number of the graphics core; copy engines have theirs
 
 
 class Position(NamedTuple):
-    """The pointers of a queue into its ring, in bytes. `status`: more registers, by their name in a report."""
+    """The pointers of a queue into its ring, in bytes. `status`: more registers, by their name in a report. `behind`:
+    which dies have not come as far as others that share the queue.
+    """
 
     mapped: bool
     rptr_bytes: int
     wptr_bytes: int
     status: Mapping[str, Word]
+    behind: str = ""
 
 
 class HardwareQueue(Protocol):

@@ -233,7 +233,10 @@ class SpreadHqd:
         seen = [part.position() for part in self.parts]
         last = min(seen, key=lambda at: at.rptr_bytes)
         status = {f"XCC {xcc} {name}": word for xcc, at in enumerate(seen) for name, word in at.status.items()}
-        return Position(all(at.mapped for at in seen), last.rptr_bytes, last.wptr_bytes, status)
+        first = max(at.rptr_bytes for at in seen)
+        late = [f"XCC {xcc}" for xcc, at in enumerate(seen) if at.rptr_bytes == last.rptr_bytes]
+        behind = ", ".join(late) if first > last.rptr_bytes else ""
+        return Position(all(at.mapped for at in seen), last.rptr_bytes, last.wptr_bytes, status, behind)
 
 
 ComputeHardware = Hqd | SpreadHqd

@@ -38,12 +38,16 @@ def join(cores: Sequence[Gfx], partition: Callable[[int], None]) -> None:
 
 def _apart(cores: Sequence[Gfx]) -> list[str]:
     """Say which dies are not what they are in one partition of all."""
-    found = []
-    for core in cores:
-        seen = core.block.read(CP_HYP_XCP_CTL)
-        if seen.num_xcc_in_xcp != len(cores) or seen.virtual_xcc_id != core.xcc:
-            found.append(f"XCC {core.xcc} says that it is {seen.virtual_xcc_id} of {seen.num_xcc_in_xcp}")
-    return found
+    seen = [core.block.read(CP_HYP_XCP_CTL) for core in cores]
+    counts = {word.num_xcc_in_xcp for word in seen}
+    if [word.virtual_xcc_id for word in seen] == [core.xcc for core in cores] and len(counts) == 1:
+        count = counts.pop()
+        return [] if count == len(cores) else [f"each says that it is one of {count}"]
+    return [
+        f"XCC {core.xcc} says that it is {word.virtual_xcc_id} of {word.num_xcc_in_xcp}"
+        for core, word in zip(cores, seen, strict=True)
+        if (word.virtual_xcc_id, word.num_xcc_in_xcp) != (core.xcc, len(cores))
+    ]
 
 
 def share_evenly(cores: Sequence[Gfx]) -> None:

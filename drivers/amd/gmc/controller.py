@@ -151,14 +151,14 @@ class Gmc:
         for hub in self._up:
             hub.flush(vmid)
 
-    def read_fault(self, kind: str) -> Fault | None:
-        """Return the first fault that a hub of a kind ("mmhub", "gfxhub") holds, and clear it. None if there is none or
-        the hubs are down.
+    def read_fault(self, kind: str, page_va: int | None = None) -> Fault | None:
+        """Return the first fault that the hubs of a kind ("mmhub", "gfxhub") hold, of several the one at `page_va`, and
+        clear all. None if there is none or the hubs are down.
         """
         if kind not in (MMHUB, GFXHUB):
             raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {kind!r}")
-        faults = (hub.read_fault() for hub in self._up if hub.kind == kind)
-        return next((fault for fault in faults if fault is not None), None)
+        held = [fault for hub in self._up if hub.kind == kind and (fault := hub.read_fault()) is not None]
+        return next((fault for fault in held if fault.gpu_va == page_va), held[0] if held else None)
 
 
 def _numbered(blocks: Sequence[Block]) -> Iterator[tuple[int | None, Block]]:

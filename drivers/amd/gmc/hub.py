@@ -42,6 +42,8 @@ MTYPE_UC = 3
 # the reset values, of which the driver changes some fields. Where versions differ, it sets the field. Source:
 # mmhub_v3_0.c, regMMVM_L2_CNTL*_DEFAULT
 FURTHER_BLOCK_SIZE = 9
+# what a card has several hubs of a kind on
+DIES = {gmc_faults.GFXHUB: "XCC", gmc_faults.MMHUB: "I/O die"}
 # parts of MMHUB's data path on an I/O die, and the bit of the copy engines among their clients. Source:
 # mmhub_v1_8_init_snoop_override_regs
 DAGBS, SDMA_CLIENT = 5, 1 << 15
@@ -109,7 +111,7 @@ class Hub:
     """One hub. `kind` is "mmhub" or "gfxhub"; `number` tells those of a kind apart, where there are several."""
 
     def __init__(self, kind: str, block: Block, words: HubWords, number: int | None = None) -> None:
-        self.kind, self.name = kind, kind if number is None else f"{kind} {number}"
+        self.kind, self.name = kind, kind if number is None else f"{kind} of {DIES[kind]} {number}"
         self.block, self.words, self.row = block, words, hub_row(words)
         self._semaphore = kind == gmc_faults.MMHUB and self.row.semaphore
         self._taken = False

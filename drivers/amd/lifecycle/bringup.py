@@ -240,8 +240,9 @@ class Bringup:
             page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
         doorbell = Doorbell(bars.window(self._device, DOORBELL_BAR), blocks.doorbells.ih_index)
         accesses = system.access(ring), system.access(page)
+        xccs = blocks.ips.xccs if blocks.ips.spread else ()
         self.ih = Ih(
-            blocks.ips.block("osssys"), accesses[0], ring.gpu_va, accesses[1], page.gpu_va, doorbell, last_seen
+            blocks.ips.block("osssys"), accesses[0], ring.gpu_va, accesses[1], page.gpu_va, doorbell, last_seen, xccs
         )
         blocks.nbio.interrupt_page(blocks.stray.bus_addr(0))
         self.ih.start(message_signalled=True)

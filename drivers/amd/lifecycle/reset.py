@@ -8,6 +8,7 @@ reported with what survived.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from ringup.drivers.amd.board.wiring import Blocks
@@ -17,8 +18,9 @@ from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder,
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.transport.wait import poll
-from ringup.errors import DeviceHung
+from ringup.errors import DeviceHung, RingupError
 
+LOG = logging.getLogger(__name__)
 GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
 TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
 
@@ -73,6 +75,7 @@ class Reset:
 
     def _take(self, name: str, chosen: list[CardQueue]) -> None:
         if name not in KEEPS_FIRMWARE:
+            _halt(self._blocks)
             RUNGS[name][0](self._blocks)
             self._restart(name)
             return
@@ -98,6 +101,20 @@ class Reset:
         if COMPUTE in used:
             reset_cores(blocks)
         return [queue for queue in self._queues.queues if not queue.closed and queue.hardware.engine_number in used]
+
+
+def _halt(blocks: Blocks) -> None:
+    """Halt the engines, whose queues may still fetch from the host: the reset begins by taking the bus from the card.
+    Source: amdgpu_device_ip_suspend before amdgpu_device_mode1_reset. A card that does not listen is reset all the
+    same.
+    """
+    try:
+        for core in blocks.cores:
+            core.halt()
+        for engine in blocks.sdma:
+            engine.stop()
+    except RingupError as error:
+        LOG.info("%s: halting its engines before a reset: %s", blocks.device.name, error)
 
 
 def _take_off(queues: Iterable[CardQueue]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx import waves as gfx_waves
 from ringup.drivers.amd.gfx.core import Gfx
-from ringup.drivers.amd.gfx.hqd import DWORD_BYTES
+from ringup.drivers.amd.gfx.hqd import DWORD_BYTES, SpreadHqd
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
@@ -202,7 +202,9 @@ def _cause(known: Known) -> str:
 
 
 def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
-    """Return a line for each queue with unfinished work, from memory alone: for the notes of an error."""
+    """Return a line for each queue with unfinished work, from memory alone, and one more for a queue of several dies,
+    whose registers are read: for the notes of an error.
+    """
     found = []
     for queue in queues:
         timeline = queue.timeline
@@ -221,11 +223,14 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
 
 
 def _stands(queue: CardQueue) -> list[str]:
-    """Return what a queue of HSA waits for."""
+    """Return which dies the others wait for, and what a queue of HSA waits for."""
+    told = []
     try:
-        return queue.stands() if isinstance(queue, AqlQueue) else []
+        if isinstance(queue.hardware, SpreadHqd) and (behind := queue.hardware.position().behind):
+            told.append(f"{queue.name}: {behind} is behind the other dies")
+        return told + (queue.stands() if isinstance(queue, AqlQueue) else [])
     except RingupError:
-        return []
+        return told
 
 
 def _completed(timeline: Timeline) -> int:
@@ -326,7 +331,8 @@ def _of(blocks: Blocks, core: Gfx) -> str:
 def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
     """Return a queue's registers as text, and its read pointer in bytes."""
     at = queue.position()
-    shown = {"mapped": str(at.mapped), "rptr": f"{at.rptr_bytes:#x}", "wptr": f"{at.wptr_bytes:#x}"}
+    rptr = f"{at.rptr_bytes:#x}" + (f" (of {at.behind}, behind the others)" if at.behind else "")
+    shown = {"mapped": str(at.mapped), "rptr": rptr, "wptr": f"{at.wptr_bytes:#x}"}
     return shown | {name: repr(word) for name, word in at.status.items()}, at.rptr_bytes
 
 

@@ -235,7 +235,7 @@ class AqlQueue(CardQueue):
     def position(self) -> Position:
         """Read where the queue stands: the indices in memory, since no public source says how its registers count."""
         at = self.hardware.position()
-        return Position(at.mapped, self.taken_bytes, self._index(WRITE_AT) * PACKET_BYTES, at.status)
+        return Position(at.mapped, self.taken_bytes, self._index(WRITE_AT) * PACKET_BYTES, at.status, at.behind)
 
     @property
     def taken_bytes(self) -> int:
