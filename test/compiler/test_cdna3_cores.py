@@ -16,6 +16,7 @@ from language.small_graphs import CASES
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.isa.amd.assembly import disassembler
 from ringup.compiler.isa.amd.objects import elf_read
+from ringup.compiler.kernel.contraction.matrix import MatrixTile
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tensor.order import prepared
 
@@ -94,6 +95,29 @@ def test_products_use_the_matrix_instruction_of_their_type(name):
     text = "\n".join(listing.lines(places=False))
     assert f"{mnemonic} v[" in text
     assert {line.split()[0] for line in text.splitlines() if "_mfma_" in line} == {mnemonic}
+
+
+class Chosen:
+    """Chooses one shape for every kernel."""
+
+    def __init__(self, tile):
+        self.tile = tile
+
+    def choice(self, kernel, signature, target):
+        return self.tile
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_tiles_with_one_slice_in_lds_wait_until_every_wave_has_read_it(slices):
+    """Three slices, the last of them in part, of a tile that reaches past the result."""
+    a, b = numbers(70, 150, kind=np.float16), numbers(150, 50, kind=np.float16)
+    cores = on_cores.Cores(Chosen(MatrixTile(128, 64, 64, 2, 2, 1.0, 64, slices)), "gfx942")
+    with device(cores):
+        found = (Tensor(a).cast("float32") @ Tensor(b).cast("float32")).numpy()
+    wanted = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    (binary,) = cores.graph.binaries
+    assert binary.lds_bytes == slices * (128 + 64) * (64 * 2 + 16)
 
 
 def test_products_of_unsigned_bytes_have_no_matrix_instruction():

@@ -8,7 +8,8 @@ products that are multiplied. Where a tile has all columns of the result, the ke
 A group computes an m x n tile of the result. Slices of k along K go to LDS. The threads are assigned to the elements of
 an operand in the order in which its memory is contiguous. An operand need not be a plain load: a convolution's window,
 a cast and a product with a scale are computed on the way to LDS. While a slice is multiplied, the next one is loaded
-from memory. LDS holds two slices, so each slice needs one barrier. `fma.py` and `matrix.py` multiply the tiles.
+from memory. LDS holds two slices, so each slice needs one barrier, or one slice and two barriers. `fma.py` and
+`matrix.py` multiply the tiles.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ AnyTile = TypeVar("AnyTile", bound="Tile")
 
 class Tile(Protocol):
     """The shape of a group's work. `speed`: the throughput of a compute unit relative to the best tile (GUESS, from the
-    traffic of operands).
+    traffic of operands). `slices`: 2 if the next slice goes to a place of its own in LDS; 1 if it follows in the same
+    place, after a second barrier, so that more groups fit.
     """
 
     @property
@@ -52,6 +54,8 @@ class Tile(Protocol):
     def k(self) -> int: ...
     @property
     def speed(self) -> float: ...
+    @property
+    def slices(self) -> int: ...
     @property
     def threads(self) -> int: ...
 
@@ -493,12 +497,13 @@ class Contraction(Tiled):
         """Return the totals of a product."""
         build, expressions = self.frame.build, self.frame.expressions
         slices, stagings = self._slices(problem), self.stagings(problem)
-        # The second pair of slices follows the first.
+        # The second pair of slices, if there is one, follows the first.
         half = 0
         for staging in stagings:
             staging.place = half
             half += staging.slice_bytes
-        build.function.lds_bytes = max(build.function.lds_bytes, half * (2 if slices > 1 else 1))
+        pairs = min(slices, self.tile.slices)
+        build.function.lds_bytes = max(build.function.lds_bytes, half * pairs)
         zero = build.const(0)
         for staging in stagings:
             staging.put(staging.fetch(0), zero)
@@ -512,9 +517,14 @@ class Contraction(Tiled):
             number = axis("slice", slices)
             self.frame.bind(number, following)
             fetched = [staging.fetch(number) for staging in stagings]
-            here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
-            there = build.op("sub", I32, build.const(half), here)
+            here = there = zero
+            if pairs > 1:
+                here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
+                there = build.op("sub", I32, build.const(half), here)
             loop.following = self.multiplied(stagings, here, loop.carried)
+            if pairs == 1:
+                # ORDER: the next slice overwrites this one, which every wave must have read.
+                build.barrier()
             for staging, values in zip(stagings, fetched, strict=True):
                 staging.put(values, there)
             build.barrier()

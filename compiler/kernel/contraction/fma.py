@@ -39,6 +39,7 @@ class FmaTile:
     k: int
     speed: float
     ways: int = 1
+    slices: int = 2
 
     @property
     def threads(self) -> int:

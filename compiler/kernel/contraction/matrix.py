@@ -54,6 +54,7 @@ class MatrixTile:
     waves_n: int
     speed: float
     wave: int = WAVE
+    slices: int = 2
 
     @property
     def threads(self) -> int:
@@ -61,7 +62,8 @@ class MatrixTile:
         return self.wave * self.waves_m * self.waves_n
 
     def __str__(self) -> str:
-        return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}"
+        once = " slices=1" if self.slices == 1 else ""
+        return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}{once}"
 
 
 TILES = (
@@ -86,20 +88,27 @@ TRIED = (
 
 
 # The same for waves of 64 lanes, which hold larger rectangles. A card has so many of their units that most products
-# have few tiles for each, and deep ones hide more of the latency of loads.
+# have few tiles for each, and deep ones hide more of the latency of loads. With one slice in LDS, large tiles leave
+# room for a second wave on each SIMD; without it the matrix unit waits for LDS.
 WIDE_TILES = (
-    MatrixTile(128, 128, 32, 2, 2, 1.0),
-    MatrixTile(128, 64, 32, 2, 1, 0.9),
-    MatrixTile(64, 128, 32, 1, 2, 0.9),
-    MatrixTile(64, 64, 64, 2, 2, 0.8),
+    MatrixTile(256, 128, 64, 4, 2, 1.05, slices=1),
+    MatrixTile(128, 128, 64, 4, 2, 1.0, slices=1),
+    MatrixTile(128, 64, 64, 2, 2, 0.95, slices=1),
+    MatrixTile(64, 128, 64, 2, 2, 0.95, slices=1),
+    MatrixTile(64, 64, 64, 4, 2, 0.8),
+    MatrixTile(32, 64, 64, 2, 2, 0.6),
+    MatrixTile(64, 32, 64, 2, 2, 0.6),
+    MatrixTile(32, 32, 64, 2, 2, 0.5),
+    MatrixTile(128, 128, 32, 4, 2, 0.9, slices=1),
+    MatrixTile(128, 64, 32, 2, 2, 0.85, slices=1),
+    MatrixTile(64, 128, 32, 2, 2, 0.85, slices=1),
     MatrixTile(64, 64, 32, 2, 1, 0.75),
-    MatrixTile(32, 32, 64, 1, 2, 0.5),
     MatrixTile(32, 64, 32, 1, 2, 0.6),
     MatrixTile(32, 32, 32, 1, 1, 0.45),
-    MatrixTile(16, 32, 32, 1, 1, 0.35),
+    MatrixTile(16, 32, 32, 1, 1, 0.2),
 )
 WIDE_TRIED = (
-    MatrixTile(128, 128, 32, 4, 2, 0.9),
+    MatrixTile(128, 128, 32, 2, 2, 0.9),
     MatrixTile(128, 128, 32, 2, 4, 0.9),
     MatrixTile(64, 64, 32, 1, 1, 0.75),
     MatrixTile(64, 64, 32, 2, 2, 0.75),
@@ -246,7 +255,7 @@ def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> l
         if tile.k > DEEP and tile.k > most(problem.depth.size):
             continue
         k = max(kind.depth, tile.k * 2 // max(2, size_bytes))
-        slices = 2 * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
+        slices = tile.slices * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
         if k % kind.depth == 0 and slices <= traits.lds_bytes:
             found.append(replace(tile, k=k, wave=traits.wave_size))
     return by_speed(list(dict.fromkeys(found)), problem, traits.compute_units)
