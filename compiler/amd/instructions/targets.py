@@ -24,12 +24,12 @@ class Row(NamedTuple):
     of rows. `whole_permute`: ds_bpermute reaches all lanes of a wave64. `halves_kept`: a load of one half of a register
     keeps the other one; QUIRK: with SRAM ECC it does not (LLVM AMDGPU.td, FeatureSRAMECC).
     `global_offsets`: the range of a global instruction's offset. `scalar_offset_end`: the first offset that s_load
-    cannot hold. `buffer_word3`: the last word of a descriptor of untyped memory with byte offsets; None where masked
-    accesses use EXEC only. `barrier`: the instructions of a group barrier; `wait_*`: those before it. `invalidate`: the
-    instructions that drop stale lines of the vector cache. `scalar_floats`: the SALU computes with f32 and f16.
-    `matrix`: the name of the layout of fragments (`amd/matrices.py`). `upper_halves`: conversions to f16 write the
-    upper half of a register if op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit on gfx12, so we do not
-    use it.
+    cannot hold. `buffer_word3`: the last word of a descriptor of untyped memory with byte offsets; `no_offset`: the
+    scalar offset of an access that has none. `barrier`: the instructions of a group barrier; `wait_*`: those before it.
+    `invalidate`: the instructions that drop stale lines of the vector cache. `scalar_floats`: the SALU computes with
+    f32 and f16. `matrix`: the name of the layout of fragments (`amd/matrices.py`). `upper_halves`: conversions to f16
+    write the upper half of a register if op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit on gfx12, so
+    we do not use it.
     """
 
     name: str
@@ -42,7 +42,8 @@ class Row(NamedTuple):
     halves_kept: bool
     global_offsets: tuple[int, int]
     scalar_offset_end: int
-    buffer_word3: int | None
+    buffer_word3: int
+    no_offset: Operand
     scalar_floats: bool
     group_ids: tuple[Special, Special, Special] | None
     wait_loads: tuple[tuple[str, tuple[Operand, ...]], ...]
@@ -66,11 +67,11 @@ BEYOND: Final = 0x8000_0000
 # Counters of GFX11's s_waitcnt: vmcnt 15:10, lgkmcnt 9:4, expcnt 2:0; all ones do not wait. Source: AMDGPUUsage; RDNA3
 # ISA, "S_WAITCNT". Word 3 of a buffer descriptor: OOB_SELECT 29:28 = 3 (raw: an offset at or beyond NUM_RECORDS reads
 # 0), FORMAT 17:12 = 22 (32_FLOAT), which an untyped access ignores, as it does DST_SEL. Source: RDNA3 ISA, "Buffer
-# Resource Descriptor".
+# Resource Descriptor"; RDNA4 ISA, the same table, and Mesa ac_descriptors.c (its value 3 is raw on gfx12 too).
 _GFX11 = Row(
     name="gfx1100", scalars=2, long_literals=True, beyond=BEYOND, compares_to_exec=True, row_xmask=True, whole_permute=False,
     halves_kept=True,
-    global_offsets=(-4096, 4095), scalar_offset_end=1 << 20, buffer_word3=3 << 28 | 22 << 12, scalar_floats=False,
+    global_offsets=(-4096, 4095), scalar_offset_end=1 << 20, buffer_word3=3 << 28 | 22 << 12, no_offset=0, scalar_floats=False,
     group_ids=_GROUP_IDS_11,
     wait_loads=(("s_waitcnt", (0x03F7,)),), wait_lds=(("s_waitcnt", (0xFC07,)),), wait_both=(("s_waitcnt", (0x0007,)),),
     wait_stores=(("s_waitcnt_vscnt", (NULL, 0)),), barrier=(("s_barrier", ()),), invalidate=(("buffer_gl0_inv", {}),),
@@ -83,7 +84,7 @@ _GFX11 = Row(
 _GFX942 = Row(
     name="gfx942", scalars=1, long_literals=False, beyond=-2.0, compares_to_exec=False, row_xmask=False, whole_permute=True,
     halves_kept=False,
-    global_offsets=(-4096, 4095), scalar_offset_end=1 << 20, buffer_word3=4 << 15, scalar_floats=False, group_ids=_GROUP_IDS_11,
+    global_offsets=(-4096, 4095), scalar_offset_end=1 << 20, buffer_word3=4 << 15, no_offset=0, scalar_floats=False, group_ids=_GROUP_IDS_11,
     wait_loads=(("s_waitcnt", (0x0F70,)),), wait_lds=(("s_waitcnt", (0xC07F,)),), wait_both=(("s_waitcnt", (0x0070,)),),
     wait_stores=(), barrier=(("s_barrier", ()),), invalidate=(("buffer_inv", {"sc0": 1}),),
     atomic_returns={"sc0": 1}, matrix="cdna3", upper_halves=False, names={},
@@ -93,7 +94,7 @@ TARGETS: dict[str, Row] = {
     "gfx1151": _GFX11._replace(name="gfx1151", scalar_floats=True),
     "gfx1201": _GFX11._replace(
         name="gfx1201",
-        global_offsets=(-(1 << 23), (1 << 23) - 1), scalar_offset_end=1 << 23, buffer_word3=None, scalar_floats=True,
+        global_offsets=(-(1 << 23), (1 << 23) - 1), scalar_offset_end=1 << 23, no_offset=NULL, scalar_floats=True,
         group_ids=_GROUP_IDS_12,
         wait_loads=(("s_wait_loadcnt", (0,)),), wait_lds=(("s_wait_dscnt", (0,)),),
         wait_both=(("s_wait_loadcnt_dscnt", (0,)),), wait_stores=(("s_wait_storecnt", (0,)),),

@@ -276,7 +276,7 @@ def _descriptor_reaches(e: Emitter, v: Value) -> bool:
     """Return whether a descriptor of 2 GiB covers every offset that an access may have."""
     base, offset = v.args[0], v.args[1]
     source = e.known.source(base)
-    if e.row.buffer_word3 is None or source is None or base.op != "param" or offset.type.element != "i32":
+    if source is None or base.op != "param" or offset.type.element != "i32":
         return False
     constant = int(v.imm or 0)
     return 0 < e.function.params[source].size_bytes <= BEYOND and 0 <= constant < 1 << 20
@@ -305,7 +305,7 @@ def constants(e: Emitter) -> None:
         # 48 bits of address; stride 0.
         e.emit("s_and_b32", words[1], high, 0xFFFF)
         e.emit("s_mov_b32", words[2], BEYOND)
-        e.emit("s_mov_b32", words[3], word3 or 0)
+        e.emit("s_mov_b32", words[3], word3)
 
 
 def _buffer_operands(e: Emitter, v: Value, condition: Value) -> tuple[Operand, Place, int]:
@@ -327,7 +327,7 @@ def _buffer_operands(e: Emitter, v: Value, condition: Value) -> tuple[Operand, P
 def _load_buffer(e: Emitter, v: Value, condition: Value, d: Place) -> None:
     offset, words, constant = _buffer_operands(e, v, condition)
     for name, to, first in _pieces(e, v, d):
-        e.emit(f"buffer_load_{name}", to, offset, words, 0, offen=1, **_offset(constant + first))
+        e.emit(f"buffer_load_{name}", to, offset, words, e.row.no_offset, offen=1, **_offset(constant + first))
     _join_third(e, v, d)
 
 
@@ -372,7 +372,7 @@ def _store(e: Emitter, v: Value, d: Place | None) -> None:
                 part(data, first // 4, -(-width // 4)),
                 offset,
                 words,
-                0,
+                e.row.no_offset,
                 offen=1,
                 **_offset(constant + first),
             )

@@ -42,8 +42,7 @@ AnyTile = TypeVar("AnyTile", bound="Tile")
 
 class Tile(Protocol):
     """The shape of a group's work. `speed`: the throughput of a compute unit relative to the best tile (GUESS, from the
-    traffic of operands). `slices`: 2 if the next slice goes to a place of its own in LDS; 1 if it follows in the same
-    place, after a second barrier, so that more groups fit.
+    traffic of operands).
     """
 
     @property
@@ -55,9 +54,16 @@ class Tile(Protocol):
     @property
     def speed(self) -> float: ...
     @property
-    def slices(self) -> int: ...
-    @property
     def threads(self) -> int: ...
+
+
+class StagedTile(Tile, Protocol):
+    """`slices`: 2 if the next slice goes to a place of its own in LDS; 1 if it follows in the same place, after a
+    second barrier, so that more groups fit.
+    """
+
+    @property
+    def slices(self) -> int: ...
 
 
 class Run(NamedTuple):
@@ -426,6 +432,8 @@ class Contraction(Tiled):
     """The lowering of one product, or of several one after the other. The subclasses in `fma.py` and `matrix.py`
     multiply a tile.
     """
+
+    tile: StagedTile
 
     def operand(self, problem: Problem, number: int) -> Operand:
         """Return the operand to stage: a product's rows (0) or columns (1)."""

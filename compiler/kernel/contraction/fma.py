@@ -28,8 +28,8 @@ RUN = 4
 
 @dataclass(frozen=True)
 class FmaTile:
-    """See `contraction.Tile`. `ways`: this many sets of waves have the same results; each takes a part of every slice's
-    k, and the sets add up their totals at the end.
+    """See `contraction.StagedTile`. `ways`: this many sets of waves have the same results; each takes a part of every
+    slice's k, and the sets add up their totals at the end.
     """
 
     m: int

@@ -45,7 +45,7 @@ PAD_BYTES = 16
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """See `contraction.Tile`. `waves_m` x `waves_n` waves of `wave` threads divide the tile."""
+    """See `contraction.StagedTile`. `waves_m` x `waves_n` waves of `wave` threads divide the tile."""
 
     m: int
     n: int

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ringup.compiler.amd.instructions.targets import TARGETS
 from ringup.compiler.amd.select.function import select
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, F64, I1, I8, I16, I32, I64, VOID, Param
@@ -10,8 +11,8 @@ from ringup.compiler.machine.ir import F16, F32, F64, I1, I8, I16, I32, I64, VOI
 OUT = Param("out", I64, True, True)
 
 
-def mnemonics(function):
-    return [one.mnemonic for block in select(function, "gfx1100").blocks for one in block.instrs]
+def mnemonics(function, target="gfx1100"):
+    return [one.mnemonic for block in select(function, target).blocks for one in block.instrs]
 
 
 TYPES = [
@@ -89,9 +90,10 @@ def test_masked_accesses_touch_nothing_outside(same, size_known, wave_size):
     total = b.op("fadd", F32, b.op("fadd", F32, a, c), d)
     b.store(b.param(1), b.mul(at, 4), total, mask=inside)
     same(b.function, [np.arange(count, dtype=np.float32), np.zeros(count, np.float32)], (2, 1, 1))
-    names = mnemonics(b.function)
-    assert any(one.startswith("buffer_load") for one in names) == size_known
-    assert any("saveexec" in one or "cmpx" in one for one in names) != size_known
+    for target in (one for one in TARGETS if wave_size == 64 or one != "gfx942"):
+        names = mnemonics(b.function, target)
+        assert any(one.startswith("buffer_load") for one in names) == size_known, target
+        assert any("saveexec" in one or "cmpx" in one for one in names) != size_known, target
 
 
 def test_narrow_loads_extend_for_nothing(same):
