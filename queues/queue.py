@@ -557,11 +557,20 @@ class Queue:
                 latest[timeline] = value
         parts = []
         for timeline, value in latest.items():
-            if timeline.space is mine.space and timeline.comparable(value):
+            near = timeline.space is mine.space
+            if near and timeline.comparable(value):
                 parts.append(self.commands.wait(timeline.gpu_va, value))
+            elif not near and (place := self._across(Point(timeline, value))) is not None:
+                parts.append(self.commands.wait(*place))
             else:
                 self._wait_here(Point(timeline, value))
         return b"".join(parts)
+
+    def _across(self, point: Point) -> tuple[int, int] | None:
+        """Return address and value that the next submission waits for in place of a point of another card. None: the
+        host has to wait.
+        """
+        return None
 
     def _wait_here(self, point: Point) -> None:
         """Let the host wait for a point. An error of the other card is raised once: after it, this queue no longer

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.bus.ih_decode import FATAL, TOO_HOT, Interrupt
+from ringup.drivers.amd.bus.registers import REGISTER_BAR
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
+from ringup.drivers.amd.gmc.pte import PAGE_BYTES
 from ringup.drivers.amd.lifecycle import bringup, host_reach
 from ringup.drivers.amd.lifecycle.bringup import Bringup
 from ringup.drivers.amd.lifecycle.recovery import Rung
@@ -31,7 +33,7 @@ from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.transport.config_space import ask
-from ringup.drivers.transport.seam import Device, Observation
+from ringup.drivers.transport.seam import Device, Observation, Reaches
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
 from ringup.queues.queue import Owner
@@ -152,6 +154,16 @@ class Radeon(AnyRadeon[Device, QueueSet]):
                     start.spaces.close()
         except RingupError as error:
             LOG.info("%s: stopping what was started: %s", self.device.name, error)
+
+    def flush_place(self, other: AnyRadeon[Any, Any]) -> int | None:
+        """Return where this card's engines store a dword to flush the other card's host data path into its VRAM."""
+        if not isinstance(other, Radeon) or not isinstance(self.device, Reaches):
+            return None
+        at = other.blocks.hdp.flush_at
+        page = at - at % PAGE_BYTES
+        registers = self.device.reach(other.device, REGISTER_BAR, page, PAGE_BYTES)
+        name = f"flush register of {other.name}"
+        return self.memory.import_host(registers, name, adopt=True, seen=False).gpu_va + at - page
 
     # --- what it is -------------------------------------------------------------------------------------------------
     @property
@@ -344,7 +356,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
 
     def _glance(self, looked: bool) -> bool:
         self.owner.check()
-        return self.fault is not None or self.ih.glance(looked)
+        return self.fault is not None or self.ih.glance(looked) or self._waits_for_peers
 
     def _explain(self, error: RingupError) -> None:
         """Add to an error the mistakes that led to it and where the queues stand."""
@@ -363,6 +375,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
             self._late = error
         for line in post_mortem.brief(self._queues.queues, self.blocks, self.spaces):
             error.add_note(line)
+        self._explain_peers(error)
 
     def _locate(self, seen: Observation) -> str:
         """Return what lies at the addresses of an observation: kernel and offset, buffer."""
@@ -375,7 +388,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
             parts.append(f"{seen.gpu_va:#x} is {self.spaces.user.describe(seen.gpu_va)}")
         return "; ".join(parts)
 
-    def _examine(self, last: bool) -> None:
+    def _look(self, last: bool) -> None:
         """Drain interrupts; raise the error that they report. `last`: no later call comes, so the link is checked in
         any case.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
 from ringup.drivers.amd.submission.hsa_signals import Signal
+from ringup.drivers.amd.submission.peer_points import FarPoints
 from ringup.drivers.amd.submission.queue_memory import UserSpace
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
@@ -22,6 +23,7 @@ from ringup.drivers.transport.seam import Clock
 from ringup.errors import DeviceHung, RingupError
 from ringup.queues.amd.program import Program
 from ringup.queues.queue import Owner
+from ringup.queues.timeline import Point, Timeline
 
 if TYPE_CHECKING:
     from ringup import Tensor
@@ -83,8 +85,12 @@ class Path(Protocol):
 class CardMemory(UserSpace, Protocol):
     """The address space of a card's queues."""
 
-    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
+    def reach(self, other: object, buffer: Buffer, name: str, *, outlives: bool = ...) -> Buffer:
         """Map a buffer of another card's memory here, as `Peer.map` does."""
+        ...
+
+    def find(self, gpu_va: int) -> Buffer | None:
+        """Return the buffer that contains an address."""
         ...
 
     def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ...) -> None:
@@ -96,6 +102,14 @@ class Queues(Protocol):
     """Makes the queues of a card."""
 
     queues: list[CardQueue]
+
+    def wait_across(self, far: Callable[[Timeline, Point], tuple[int, int] | None]) -> None:
+        """Let queues wait for points of other cards as `far` says."""
+        ...
+
+    def watch(self, points: FarPoints) -> None:
+        """Note that another card waits for points of these queues."""
+        ...
 
     def compute(self) -> ComputeQueue:
         """Make another compute queue."""
@@ -138,7 +152,7 @@ class AnyRadeon(ABC, Generic[P, Q]):
         # by address
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
         self._tensors = Tensors(self)
-        self._peers: weakref.WeakKeyDictionary[object, Peer] = weakref.WeakKeyDictionary()
+        self._peers: weakref.WeakKeyDictionary[AnyRadeon[Any, Any], Peer] = weakref.WeakKeyDictionary()
 
     def _fail(self, cause: RingupError) -> None:
         """Keep the first error and refuse work from now on."""
@@ -293,7 +307,56 @@ class AnyRadeon(ABC, Generic[P, Q]):
             from ringup.drivers.amd.submission.peer import Peer
 
             known = self._peers[other] = Peer(self, other)
+            self._queues.wait_across(self._far)
+            other._queues.watch(known.points)
         return known
+
+    def _far(self, waiting: Timeline, point: Point) -> tuple[int, int] | None:
+        """Return what a queue of this card waits for in place of a point of another card; None where the host has to
+        wait. `waiting`: the queue's timeline.
+        """
+        for other, peer in self._peers.items():
+            if peer.memories != (self.memory, point.timeline.space):
+                continue
+            back, arrived = other._peers.get(self), point
+            # what the other card's kernels and copies have stored in this card's VRAM may be on its way still
+            if back is not None and back.maps_vram:
+                pushed = back.push(point)
+                if pushed is None:
+                    return None
+                arrived = pushed
+            return peer.points.place(waiting, point, arrived)
+        return None
+
+    def look(self) -> None:
+        """Take in what the card reports. Raises its error if it has one."""
+        self._look(False)
+
+    @abstractmethod
+    def _look(self, last: bool) -> None:
+        """Take in what the card reports; raise the error. `last`: no later call comes."""
+
+    def _examine(self, last: bool) -> None:
+        """Raise the error that the card reports, or that of another card for which its work waits."""
+        self._look(last)
+        for peer in self._peers.values():
+            peer.points.check()
+
+    @property
+    def _waits_for_peers(self) -> bool:
+        return any(peer.points.pending for peer in self._peers.values())
+
+    def _explain_peers(self, error: RingupError) -> None:
+        """Add to an error for which points of other cards work waits."""
+        for peer in self._peers.values():
+            for line in peer.points.explain():
+                error.add_note(line)
+
+    @abstractmethod
+    def flush_place(self, other: AnyRadeon[Any, Any]) -> int | None:
+        """Return where this card's engines store a dword to flush the other card's host data path into its VRAM. None
+        where they do not reach that.
+        """
 
     # --- memory and programs ----------------------------------------------------------------------------------------
     def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:

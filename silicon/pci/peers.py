@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ringup.errors import NotSupported
 from ringup.silicon.common.faults import FaultKind, Faults
 from ringup.silicon.common.memory import Span, span_of
 from ringup.silicon.pci.path import Bar
@@ -51,8 +52,13 @@ class PeerSpan(Span):
 
 
 def peer_span(bar: Bar, offset: int, size_bytes: int, faults: Faults) -> PeerSpan:
-    """Return a part of another board's BAR, which is plain memory, at no address yet."""
+    """Return a part of another board's BAR at no address yet. One of registers has no memory here: every access is a
+    request, also those of translated code.
+    """
     if offset < 0 or size_bytes <= 0 or offset + size_bytes > bar.size_bytes:
         raise ValueError(f"{bar.name} has no {size_bytes:#x} bytes at {offset:#x}")
-    memory = span_of(bar.map()[offset : offset + size_bytes])
+    try:
+        memory = span_of(bar.map()[offset : offset + size_bytes])
+    except NotSupported:
+        memory = span_of(bytearray())
     return PeerSpan(0, size_bytes, memory.view, memory.pointer, keep=bar, bar=bar, offset=offset, faults=faults)

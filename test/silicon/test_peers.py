@@ -7,6 +7,8 @@ from ringup.errors import NotSupported
 from ringup.silicon import card
 
 DECODING = regs.PCI_COMMAND_MEMORY
+# BIF_BX0_BIOS_SCRATCH_7, as a byte of the register BAR
+SCRATCH_AT = 0x53 * 4
 
 
 @pytest.fixture
@@ -65,5 +67,14 @@ def test_only_boards_and_what_their_bars_have_is_reached(boards):
         second.reach(object(), 0, 0, 4096)
     with pytest.raises(ValueError, match="has no 0x1000 bytes"):
         second.reach(first, 0, 256 << 20, 4096)
-    with pytest.raises(NotSupported, match="no plain memory"):
-        second.reach(first, 5, 0, 4096)
+
+
+def test_registers_are_reached_by_requests_alone(boards):
+    first, second = boards
+    memory = second.reach(first, 5, 0, 4096)
+    # a scratch register of the bus interface holds what was stored
+    first.bars[5].write32(SCRATCH_AT, 0x1234)
+    assert second.host.read(memory.bus_addr(SCRATCH_AT), 4) == bytes([0x34, 0x12, 0, 0])
+    second.host.write(memory.bus_addr(SCRATCH_AT), bytes([1, 2, 3, 4]))
+    first.settle()
+    assert first.bars[5].read32(SCRATCH_AT) == 0x0403_0201

@@ -32,6 +32,11 @@ class Hdp:
         self._hole = HOLES.get(nbio.version, HOLE)
         self.flushes = 0
 
+    @property
+    def flush_at(self) -> int:
+        """Where a store flushes it, as a byte of the register BAR; for every process and card that reaches the BAR."""
+        return self._hole + KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL
+
     def start(self) -> None:
         """Put the flush registers where every process that maps the BAR may use them."""
         for word, at in (
@@ -54,7 +59,7 @@ class Hdp:
     def request(self) -> None:
         """Request a flush before a doorbell: posted writes stay in order, so the flush reaches the card first."""
         self.flushes += 1
-        self._nbio.registers.write(self._hole + KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
+        self._nbio.registers.write(self.flush_at, 0)
 
     def flush(self) -> None:
         """Make everything written through BAR 0 so far visible to the card."""

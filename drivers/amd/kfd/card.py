@@ -174,6 +174,11 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             doubts=(),
         )
 
+    def flush_place(self, other: AnyRadeon[Any, Any]) -> None:
+        """Return None: amdgpu gives a card's engines no other card's registers, so the host orders what they store in
+        another card's VRAM.
+        """
+
     # --- memory -----------------------------------------------------------------------------------------------------
     def pin(self, buffer: Any, name: str = "") -> Buffer:
         """Let the card reach the caller's memory without a copy: a writable buffer of whole pages. Free the result
@@ -283,7 +288,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         self.owner.check()
         return True
 
-    def _examine(self, last: bool) -> None:
+    def _look(self, last: bool) -> None:
         """Take in faults and resets; raise the error that they report. `last`: no later call comes."""
         self.owner.check()
         self._take_in()
@@ -322,6 +327,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             if isinstance(queue, AqlQueue) and not queue.closed:
                 for line in queue.stands():
                     error.add_note(line)
+        self._explain_peers(error)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:

@@ -42,7 +42,8 @@ PLACES = {"vram": kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, "host": kfd.KFD_IOC_ALLOC_ME
 class Held:
     """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages.
 
-    `lent`: it is another card's, mapped for this one at the address that it has there.
+    `lent`: it is another card's, mapped for this one at the address that it has there. `outlives`: then it becomes this
+    card's when the other one frees it.
     """
 
     buffer: Buffer
@@ -51,6 +52,7 @@ class Held:
     mapping: mmap.mmap | None = None
     anchor: Anchor | None = None
     lent: bool = False
+    outlives: bool = False
 
 
 class NoWindow:
@@ -145,8 +147,9 @@ class KfdMemory:
             self._take(held, flags, None, seen=False)
         return buffer
 
-    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
-        """Map a buffer of another card of this process for this one. It is freed with `buffer` at the latest.
+    def reach(self, other: object, buffer: Buffer, name: str, *, outlives: bool = False) -> Buffer:
+        """Map a buffer of another card of this process for this one. It is freed with `buffer` at the latest, unless it
+        is host memory that `outlives` it: that becomes this card's then.
 
         Raises `NotSupported` where the kernel does not map it.
         """
@@ -164,7 +167,8 @@ class KfdMemory:
         except RingupError as error:
             raise NotSupported(f"{doing}: {_refusal(error)}: {PEER_ADVICE}") from error
         mapped = Buffer(self, 0, buffer.size_bytes, "host", None, name)
-        self.table.add(buffer.gpu_va, Held(mapped, held.mapped_bytes, held.handle, lent=True))
+        outlives = outlives and buffer.where == "host"
+        self.table.add(buffer.gpu_va, Held(mapped, held.mapped_bytes, held.handle, lent=True, outlives=outlives))
         users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]
         other._lent[buffer] = [*users, (self, mapped)]
         return mapped
@@ -301,24 +305,42 @@ class KfdMemory:
         device, buffer = self._device, held.buffer
         gpu_va = buffer.gpu_va
         # ORDER: the kernel frees nothing that is mapped
-        for memory, mapped in self._lent.pop(buffer, ()):
-            if not mapped.freed:
-                memory._free(memory.table.held(mapped), f"{how}, with the memory of {device.name}")
+        has_heir = self._take_back(buffer, f"{how}, with the memory of {device.name}")
         self.table.remove(held, how)
         if held.mapping is not None:
             give_up(held.mapping)
         self._visible_vram.pop(gpu_va, None)
         try:
             device.calls.unmap(held.handle, [device.gpu_id])
-            if not held.lent:
+            if not (held.lent or has_heir):
                 device.calls.free(held.handle)
         except DeviceLost:
             LOG.info("%s is gone: no memory to free", device.name)
-        if held.lent:
+        if held.lent or has_heir:
             return
         if held.anchor is not None:
             held.anchor.release()
         self.va.free(gpu_va)
+
+    def _take_back(self, buffer: Buffer, how: str) -> bool:
+        """End what other cards have mapped of a buffer, but for what outlives it: that becomes the first one's. Return
+        whether there is such.
+        """
+        heirs = []
+        for memory, mapped in self._lent.pop(buffer, ()):
+            if mapped.freed:
+                continue
+            held = memory.table.held(mapped)
+            if held.outlives:
+                heirs.append((memory, mapped))
+            else:
+                memory._free(held, how)
+        if not heirs:
+            return False
+        (memory, heir), *rest = heirs
+        memory.table.held(heir).lent = False
+        memory._lent[heir] = rest
+        return True
 
     def _shortage(self, where: Where) -> str:
         usage = self.table.usage[where]

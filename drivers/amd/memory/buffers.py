@@ -265,10 +265,11 @@ class Memory:
         self._map(held, dma.runs(), None, cached, writable, executable)
         return buffer
 
-    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
+    def reach(self, other: object, buffer: Buffer, name: str, *, outlives: bool = False) -> Buffer:
         """Map a buffer of another card here, not cached: its VRAM over the bus, its host memory where it lies.
 
-        It is freed with `buffer` at the latest. Raises `NotSupported` where this card does not reach it.
+        It is freed with `buffer` at the latest, unless it is host memory that `outlives` it: such pages stay until the
+        result is freed. Raises `NotSupported` where this card does not reach it.
         """
         self.admit()
         if not isinstance(other, Memory) or other is self:
@@ -278,6 +279,8 @@ class Memory:
         dma = other.lend(buffer, self._device)
         mapped = self.import_host(dma, name, adopt=True, seen=False)
         mapped.size_bytes = buffer.size_bytes
+        if outlives and buffer.where == "host":
+            return mapped
         users = [(memory, one) for memory, one in other._lent.get(buffer, ()) if not one.freed]
         other._lent[buffer] = [*users, (self, mapped)]
         return mapped

@@ -22,7 +22,7 @@ from ringup.queues.amd.program import Scratch
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.kept import Kept, KeptMemory
 from ringup.queues.queue import TIMEOUT_S, Owner, Queue, QueueParts, Stream
-from ringup.queues.timeline import Point
+from ringup.queues.timeline import Point, Timeline
 
 CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
 S = TypeVar("S", bound=Stream)
@@ -40,7 +40,13 @@ class QueueServices(Protocol):
         ...
 
     def others_busy(self, queue: CardQueue) -> bool:
-        """Tell whether other queues have work under way, which may wait for this one's points."""
+        """Tell whether other queues, also of other cards, have work under way that may wait for this one's points."""
+        ...
+
+    def across(self, waiting: Timeline, point: Point) -> tuple[int, int] | None:
+        """Return what a queue waits for in place of a point of another card; None where the host has to wait.
+        `waiting`: the queue's timeline.
+        """
         ...
 
     def map_again(self, queue: CardQueue, cause: Exception) -> None:
@@ -173,9 +179,16 @@ class CardQueue(Queue, ABC):
         """Give up what lay in the card's memory, which is lost: undone work fails with `cause`, later uses of kept
         streams raise an error that says `how`.
         """
+        done = self.timeline.idle
         self.timeline = self.timeline.fail(cause)
+        # as in `close`
+        if not done and self._services.others_busy(self):
+            self.store_timeline()
         for kept in self._kept:
             kept.lose(how)
+
+    def _across(self, point: Point) -> tuple[int, int] | None:
+        return self._services.across(self.timeline, point)
 
     def store_timeline(self) -> None:
         """Store the timeline's last value in memory, for engines that wait for it and for a queue that goes on behind

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from ringup.drivers.amd.submission import transfer
 from ringup.drivers.amd.submission.card_queue import CardQueue, CopyQueue
 from ringup.drivers.amd.submission.peer_pages import why_not_reached
+from ringup.drivers.amd.submission.peer_points import FarPoints, WaitingCard, WordMemory
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported, RingupError
@@ -29,26 +30,8 @@ LINE_BYTES = 64
 BROKEN = (DeviceLost, DeviceHung, DeviceFault, DeviceTimeout)
 
 
-class ReachingMemory(Protocol):
-    """The address space of a card's queues, as far as peers need it."""
-
-    def reach(self, other: object, buffer: Buffer, name: str) -> Buffer:
-        """Map a buffer of another card's address space here."""
-        ...
-
-
-class PeerCard(Protocol):
+class PeerCard(WaitingCard, Protocol):
     """A card, as far as peers need it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def memory(self) -> ReachingMemory:
-        """The address space of its queues."""
-        ...
 
     @property
     def copy(self) -> CopyQueue:
@@ -62,6 +45,10 @@ class PeerCard(Protocol):
 
     def alloc(self, size_bytes: int, where: Where = ..., *, visible: bool = ..., name: str = ...) -> Buffer:
         """Return memory."""
+        ...
+
+    def flush_place(self, other: Any) -> int | None:
+        """Return where this card's engines flush the other card's host data path."""
         ...
 
 
@@ -78,7 +65,11 @@ class Peer:
     def __init__(self, card: PeerCard, other: PeerCard) -> None:
         """Try it with a page. Raises the error of a card that was lost, hung or faulted."""
         self._card, self._other = card, other
-        self.memories = (card.memory, other.memory)
+        self.memories: tuple[WordMemory, WordMemory] = (card.memory, other.memory)
+        self.points = FarPoints(card, other)
+        # whether VRAM of the other card was mapped, which engines of this one may store to
+        self.maps_vram = False
+        self._flush: tuple[Buffer, int] | None = None
         self._mapped: dict[Buffer, Buffer] = {}
         self._scratch = card.alloc(PAGE_BYTES, "vram", name=f"what is read back from {other.name}")
         with undone_on_error(self._scratch.free):
@@ -114,7 +105,33 @@ class Peer:
             with undone_on_error(here.free):
                 if wrong := why_not_reached(self._card, self._other, here.gpu_va, buffer):
                     raise NotSupported(f"{refused}: {wrong}")
+            self.maps_vram = True
         return here
+
+    def push(self, point: Point) -> Point | None:
+        """Return a point of this card that is reached when what its work up to `point` stored in the other card's VRAM
+        is there for the other card's engines. None where no engine of this card can see to that.
+
+        The copy engine reads a page there, which does not pass the stores before it. Then it stores to the register
+        that flushes the other card's host data path, and reads again. Source: PCI Express Base Specification,
+        "Transaction Ordering"; ROCr amd_gpu_agent.cpp, which lets engines of all cards reach that register.
+        """
+        if self._flush is None:
+            flush_va = self._card.flush_place(self._other)
+            if flush_va is None:
+                return None
+            page = self._other.alloc(PAGE_BYTES, "vram", visible=True, name=f"read by {self._card.name}")
+            with undone_on_error(page.free):
+                here = self.memories[0].reach(self.memories[1], page, page.name)
+            self._flush = here, flush_va
+        page_here, flush_va = self._flush
+        stream = self._card.copy.stream()
+        stream.wait_for(point)
+        stream.copy(self._scratch.gpu_va, page_here.gpu_va, LINE_BYTES)
+        stream.barrier()
+        stream.store(flush_va, 0)
+        stream.copy(self._scratch.gpu_va, page_here.gpu_va, LINE_BYTES)
+        return self._card.copy.submit(stream)
 
     def copy(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
 from ringup.drivers.amd.submission.bounce import Bounce
 from ringup.drivers.amd.submission.card_queue import CardQueue, CardQueueParts, CopyQueue
+from ringup.drivers.amd.submission.peer_points import FarPoints
 from ringup.drivers.amd.submission.publisher import Publisher, Rings
 from ringup.drivers.amd.submission.queue_memory import (
     ARGS_BYTES,
@@ -29,7 +31,7 @@ from ringup.queues.arena import Arena
 from ringup.queues.kept import KeptMemory
 from ringup.queues.queue import Commands, Inline, Owner
 from ringup.queues.ring import Ring
-from ringup.queues.timeline import Timeline, Waiter
+from ringup.queues.timeline import Point, Timeline, Waiter
 
 Q = TypeVar("Q", bound=CardQueue)
 
@@ -41,6 +43,10 @@ class QueueMaker(ABC):
         self._card, self._space, self._where = card, space, where
         self._waiter, self._owner = waiter, owner
         self.queues: list[CardQueue] = []
+        # what other cards wait for of these queues
+        self._watching: weakref.WeakSet[FarPoints] = weakref.WeakSet()
+        # what these queues wait for of other cards, once the card has peers
+        self._far: Callable[[Timeline, Point], tuple[int, int] | None] = _no_peers
 
     @abstractmethod
     def before_mapping(self) -> None:
@@ -114,8 +120,21 @@ class QueueMaker(ABC):
         queue.hardware.map()
 
     def others_busy(self, queue: CardQueue) -> bool:
-        """Tell whether other queues have work under way."""
-        return any(not other.timeline.idle for other in self.queues if other is not queue)
+        """Tell whether other queues have work under way that may wait for this one, also those of other cards."""
+        mine = any(not other.timeline.idle for other in self.queues if other is not queue)
+        return mine or any(others.busy for others in self._watching)
+
+    def watch(self, points: FarPoints) -> None:
+        """Note that another card waits for points of these queues."""
+        self._watching.add(points)
+
+    def wait_across(self, far: Callable[[Timeline, Point], tuple[int, int] | None]) -> None:
+        """Let queues wait for points of other cards as `far` says."""
+        self._far = far
+
+    def across(self, waiting: Timeline, point: Point) -> tuple[int, int] | None:
+        """Return what a queue waits for in place of a point of another card, as `FarPoints.place` does."""
+        return self._far(waiting, point)
 
     def kept_memory(self, size_bytes: int) -> KeptMemory:
         """Return memory for a kept stream."""
@@ -139,6 +158,10 @@ class QueueMaker(ABC):
         with Teardown(f"closing the queues of {self._card}", kept=Exception) as teardown:
             while self.queues:
                 teardown.attempt(partial(_close, self.queues.pop(), patient=patient))
+
+
+def _no_peers(waiting: Timeline, point: Point) -> None:
+    """Let the host wait for points of other cards."""
 
 
 def _close(queue: CardQueue, *, patient: bool) -> None:

@@ -191,6 +191,29 @@ def test_memory_is_mapped_for_another_card_at_its_address_and_ends_with_it(compu
         first.reach(second, near, "gone")
 
 
+def test_words_of_a_card_stay_for_the_one_that_waits_for_them(compute, both):
+    """An engine may poll a page after its owner has freed it: the page is the other card's then."""
+    first, second = both
+    page = first.alloc(4096, "host", name="words")
+    handle, where = list(compute.memory)[-1], page.gpu_va
+    here = second.reach(first, page, "words of kfd:0", outlives=True)
+    first.close()
+    assert page.freed
+    assert (here.freed, here.gpu_va) == (False, where)
+    assert {gpu for one, gpu in compute.mapped if one == handle} == {OTHER_ID}
+    with pytest.raises(ValueError, match="is not wholly free"):
+        second.va.reserve(where, 4096, "another")
+    here.free()
+    assert handle not in compute.memory
+    second.va.reserve(where, 4096, "another")
+    second.va.free(where)
+    # what does not outlive is freed with its owner
+    far = second.alloc(4096, "host")
+    mapped = first.reach(second, far, "far")
+    far.free()
+    assert mapped.freed
+
+
 def test_memory_goes_to_another_process_and_comes_from_one(compute, memory):
     buffer = memory.alloc(8192, name="shared")
     node = memory.export(buffer)
