@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import struct
 import subprocess
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from ringup.autogen import isa
 from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.silicon.shader.amd.decoding.gcn_names import engine_name
 from ringup.silicon.shader.amd.interpreter import engine as interpreter
 from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
@@ -111,8 +114,36 @@ _RDNA4_SPELLINGS = (
 )  # fmt: skip
 
 
+# Those of CDNA3, besides mnemonics. v46 has the lane's number times 4 there.
+_CDNA3_SPELLINGS = (
+    (r"s_waitcnt_vscnt null, 0(x0)?", "s_waitcnt vmcnt(0)"), (r", null\b", ", 0x0"), (r" glc\b", " sc0"),
+    (r"global_load_addtid_b32 (v\d+), (\S+)", r"global_load_dword \1, v46, \2"),
+    (r"global_store_addtid_b32 (v\d+), (\S+)", r"global_store_dword v46, \1, \2"),
+)  # fmt: skip
+_LANE_OFFSETS = "v_mbcnt_lo_u32_b32 v46, -1, 0\nv_mbcnt_hi_u32_b32 v46, -1, v46\nv_lshlrev_b32 v46, 2, v46"
+
+
+@functools.cache
+def _gcn_names():
+    """Return GCN's mnemonics by those of RDNA3."""
+    return {engine_name(one.mnemonic): one.mnemonic for one in isa.target("gfx942").instructions}
+
+
+def _spelled_for_cdna3(text):
+    """Return a program for gfx1100 as one for gfx942, with wait states between all instructions."""
+    for old, new in _CDNA3_SPELLINGS:
+        text = re.sub(old, new, text)
+    names = _gcn_names()
+    lines = [
+        re.sub(r"^\s*(\w+)(?!:)\b", lambda found: names.get(found[1], found[1]), line) for line in text.splitlines()
+    ]
+    return "\n".join([_LANE_OFFSETS, *(f"{line}\ns_nop 15" for line in lines)])
+
+
 def spelled_for(processor, text):
     """Return a program for gfx1100 as one for another processor."""
+    if processor == "gfx942":
+        return _spelled_for_cdna3(text)
     if processor == "gfx1201":
         for old, new in _RDNA4_SPELLINGS:
             text = re.sub(old, new, text)
@@ -247,7 +278,7 @@ def machine(request, assemble):
     return Machine(assemble, engine, respells=target != "gfx1100")
 
 
-@pytest.fixture(params=["gfx1100", "gfx1201"])
+@pytest.fixture(params=["gfx1100", "gfx1201", "gfx942"])
 def machine_of_each(request, assemble):
     """A `Machine` of each generation with empty memory, for programs that are written for gfx1100."""
     return Machine(assemble, Interpreter(target=request.param), respells=True)

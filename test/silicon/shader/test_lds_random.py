@@ -43,6 +43,8 @@ class Program:
         self.random, self.target = random.Random(seed), target
         pick = self.random.choice
         self.lanes, self.lds_bytes = pick((32, 64)), pick((64, 256, 512, 1024))
+        if target == "gfx942":
+            self.lanes = 64
         self.strict, self.unaligned = pick((True, False, False)), pick((True, False))
         self.lines = [
             "s_mov_b64 s[4:5], s[0:1]",
@@ -83,7 +85,7 @@ class Program:
 
     def atomics(self):
         """Return the atomics of the processor: RDNA4 compares no floats, but subtracts on a condition and to zero."""
-        if self.target == "gfx1100":
+        if self.target != "gfx1201":
             return ATOMICS
         return [one for one in ATOMICS if not one.startswith("cmpstore_f")] + ["cond_sub_u32", "sub_clamp_u32"]
 
@@ -131,13 +133,15 @@ class Program:
             name = pick(("bpermute", "permute"))
             return pick((f"ds_{name}_b32 v10, {at}, v20 {offset}", f"ds_swizzle_b32 v10, v20 offset:{number(65536)}"))
         if how == 7:
-            exchange = "wrap_rtn_b32 v10, {at}, v20, v24" if self.target == "gfx1100" else "rsub_rtn_u32 v10, {at}, v20"
+            exchange = "wrap_rtn_b32 v10, {at}, v20, v24" if self.target != "gfx1201" else "rsub_rtn_u32 v10, {at}, v20"
             one = pick(("storexchg_rtn_b32 v10, {at}, v20", exchange, "add_rtn_f32 v10, {at}, v20"))
             two = pick(("storexchg_rtn_b64 v[10:11], {at}, v[20:21]", "condxchg32_rtn_b64 v[10:11], {at}, v[20:21]"))
             return f"ds_{pick((one, two)).format(at=at)} {offset}"
         # The lane number may be any number: its low bits count.
         lane = f"s{pick((32, 33, 34))}"
-        return pick((f"v_readlane_b32 s30, v20, {lane}", f"v_writelane_b32 v20, s30, {lane}"))
+        # CDNA3 reads one scalar.
+        target_lane = number(65) if self.target == "gfx942" else lane
+        return pick((f"v_readlane_b32 s30, v20, {lane}", f"v_writelane_b32 v20, s30, {target_lane}"))
 
 
 def inputs(program, seed):

@@ -41,7 +41,7 @@ class Program:
 
     def __init__(self, seed, target="gfx1100"):
         self.random, self.target = np.random.default_rng(seed), target
-        self.lanes = int(self.random.choice([32, 64]))
+        self.lanes = 64 if target == "gfx942" else int(self.random.choice([32, 64]))
         self.strict = bool(self.random.integers(2))
         self.inputs = [[] for _ in range(ROUNDS)]
         self.taken = self.given = 0
@@ -99,13 +99,22 @@ class Program:
         word3 |= (self.random.integers(8) == 0) << 23
         if self.random.integers(10) == 0:
             word3 &= ~(0x3F << 12)
+        # Formats and swizzles of CDNA3 are not modelled.
+        if self.target == "gfx942":
+            swizzle, word3 = 0, word3 & ~(0x1FFF << 12) | (word3 >> 12 & 0x3F != 0) << 15
         return WORK & 0xFFFF_FFFF, WORK >> 32 | stride << 16 | swizzle << 30, records, int(word3)
 
     # instructions -----------------------------------------------------------------------------------------------------
 
     def step(self):
         """Return one instruction with its lines: it sets up data and EXEC, executes, and stores the result."""
-        kinds = [self.buffer] * 6 + [self.typed] + [self.anywhere] * 3 + [self.scratch] * 2 + [self.lds] * 4
+        kinds = (
+            [self.buffer] * 6
+            + [self.typed] * (self.target != "gfx942")
+            + [self.anywhere] * 3
+            + [self.scratch] * 2
+            + [self.lds] * 4
+        )
         self.lines = []
         for register in range(10, 14):
             self.fetch(register, lambda: self.random.integers(0, 1 << 32, self.lanes))

@@ -2,6 +2,8 @@
 or bits.
 """
 
+import re
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,12 @@ SCALAR_TWO = (
     "s_ashr_i32", "s_max_u32", "s_bfe_u32", "s_addc_u32", "s_cselect_b32", "s_pack_ll_b32_b16", "s_lshl2_add_u32", "s_bfm_b32", "s_mul_hi_u32",
 )  # fmt: skip
 SCALAR_WIDE = ("s_and_b64", "s_or_b64", "s_cselect_b64", "s_xnor_b64")
+# Spellings of RDNA3, and those of CDNA3.
+CDNA3_SPELLINGS = (
+    (r"v_add_nc_u32", "v_add_u32"), (r"v_cvt_pk_rtz_f16_f32_e32", "v_cvt_pkrtz_f16_f32"),
+    (r"s_mov_b32 vcc_lo, (\S+)", r"s_mov_b32 vcc_lo, \1\ns_mov_b32 vcc_hi, \1"), (r"(v_mad_u64_u32 \S+) null", r"\1 s[40:41]"),
+)  # fmt: skip
+ACCUMULATED = range(4)
 
 
 class Program:
@@ -44,8 +52,8 @@ class Program:
     at the end.
     """
 
-    def __init__(self, seed):
-        self.random = np.random.default_rng(seed)
+    def __init__(self, seed, target="gfx1100"):
+        self.random, self.is_cdna = np.random.default_rng(seed), target == "gfx942"
         self.lines = ["v_lshlrev_b32_e32 v1, 2, v0", "s_mov_b32 vcc_lo, 0x0f0f3355"]
         for one in VECTORS:
             if self.random.integers(3):
@@ -78,21 +86,36 @@ class Program:
     def s(self):
         return f"s{self.random.choice(SCALARS)}"
 
+    def mask(self):
+        """Return a lane mask: a pair on CDNA3, whose waves have 64 lanes."""
+        if self.is_cdna:
+            return self.random.choice([self.pair("s"), "vcc"])
+        return self.random.choice([self.s(), "vcc_lo"])
+
+    def text(self, lines):
+        """Return the program."""
+        text = "\n".join([*lines, "s_endpgm"])
+        if not self.is_cdna:
+            return text
+        for old, new in CDNA3_SPELLINGS:
+            text = re.sub(old, new, text)
+        return text
+
     def pair(self, what):
         first = int(self.random.choice((VECTORS if what == "v" else SCALARS)[:-1:2]))
         return f"{what}[{first}:{first + 1}]"
 
     def instruction(self):
         v, s, pick = self.v, self.s, self.random.choice
-        how = int(self.random.integers(15))
+        how = int(self.random.integers(19 if self.is_cdna else 15))
         if how < 2:
             return f"{pick(TWO)} {v()}, {pick([v(), s(), '3'])}, {v()}"
         if how < 4:
             return f"{pick(THREE)} {v()}, {v()}, {pick([v(), s(), '7'])}, {pick([v(), '0x3c'][:1])}"
         if how == 4:
-            return f"v_cmp_{pick(['gt', 'eq', 'le'])}_u32_e64 {pick([s(), 'vcc_lo'])}, {v()}, {v()}"
+            return f"v_cmp_{pick(['gt', 'eq', 'le'])}_u32_e64 {self.mask()}, {v()}, {v()}"
         if how == 5:
-            return f"v_cndmask_b32_e64 {v()}, {v()}, {v()}, {pick([s(), 'vcc_lo'])}"
+            return f"v_cndmask_b32_e64 {v()}, {v()}, {v()}, {self.mask()}"
         if how == 6:
             return f"v_mad_u64_u32 {self.pair('v')}, null, {v()}, {pick([v(), s()])}, {self.pair('v')}"
         if how == 7:
@@ -114,8 +137,39 @@ class Program:
         if how == 12:
             return f"s_cmp_{pick(['eq', 'lt'])}_u32 {s()}, {s()}\n s_cselect_b32 {s()}, {s()}, {s()}"
         if how == 13:
-            return self.by_m0()
+            return self.indexed() if self.is_cdna else self.by_m0()
+        if how > 14:
+            return self.of_cdna()
         return f"{pick(SCALAR_TWO)} {s()}, {s()}, {pick([s(), '9'])}"
+
+    def of_cdna(self):
+        """Return an instruction that only CDNA3 has."""
+        pick, v = self.random.choice, self.v
+        a = f"a{pick(ACCUMULATED)}"
+        parts = [f"{one}_sel:{pick(['BYTE_1', 'WORD_1', 'DWORD'])}" for one in ("src0", "src1")]
+        unused = pick(["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"])
+        first, last = ACCUMULATED[0], ACCUMULATED[-1]
+        selects = f"op_sel:[{pick([0, 1])},{pick([0, 1])}]"
+        return pick([
+            f"v_accvgpr_write_b32 {a}, {v()}",
+            f"v_accvgpr_read_b32 {v()}, {a}",
+            f"v_accvgpr_mov_b32 {a}, a{pick(ACCUMULATED)}",
+            f"v_writelane_b32 {v()}, {self.s()}, {int(self.random.integers(64))}",
+            f"v_mov_b64 {self.pair('v')}, {self.pair('v')}",
+            f"v_pk_add_f32 {self.pair('v')}, {self.pair('v')}, {self.pair('v')} {selects}",
+            f"v_pk_mov_b32 {self.pair('v')}, {self.pair('v')}, {self.pair('s')} {selects}",
+            f"v_add_u32_sdwa {v()}, {v()}, {v()} dst_sel:{pick(['BYTE_2', 'DWORD'])} dst_unused:{unused} {' '.join(parts)}",
+            f"v_mfma_f32_4x4x4_16b_f16 a[{first}:{last}], {self.pair('v')}, {self.pair('v')}, {pick(['0', f'a[{first}:{last}]'])}",
+            f"v_mfma_f64_4x4x4_4b_f64 {self.pair('v')}, {self.pair('v')}, {self.pair('v')}, {pick(['0', self.pair('v')])}",
+        ])  # fmt: skip
+
+    def indexed(self):
+        """Return a move of a register that M0 picks among those that all moves use, or into one."""
+        first, other = (int(one) for one in self.random.integers(len(VECTORS), size=2))
+        by = int(self.random.integers(len(VECTORS) - max(first, other)))
+        what = self.random.choice(["SRC0", "DST", "SRC0,DST"])
+        move = f"v_mov_b32_e32 v{VECTORS[first]}, v{VECTORS[other]}"
+        return f"s_mov_b32 s42, {by}\n s_set_gpr_idx_on s42, gpr_idx({what})\n {move}\n s_set_gpr_idx_off"
 
     def by_m0(self):
         """Return a move whose registers M0 picks among those that all moves use."""
@@ -151,8 +205,9 @@ def outcome(machine, engine, text):
     machine.arena.regions.clear()
     out = machine.buffer(OUT, np.zeros(64))
     run = machine.start(
-        text, engine=engine, user_sgprs=(OUT, 0), enable_group_id=(False, False, False), lds_size_bytes=256
-    )
+        text, engine=engine, user_sgprs=(OUT, 0), enable_group_id=(False, False, False), lds_size_bytes=256,
+        acc_count=len(ACCUMULATED) if engine.target == "gfx942" else 0,
+    )  # fmt: skip
     run.step(10_000)
     stopped = [
         (one.kind, one.pc, one.detail.split(" is undefined")[0].split(" was never")[0]) for one in run.violations
@@ -163,10 +218,11 @@ def outcome(machine, engine, text):
 @pytest.mark.seeds(2)
 def test_engines_agree_where_an_undefined_value_decides(machine_of_each, seed):
     machine, target = machine_of_each, machine_of_each.engine.target
-    lines = Program(seed).lines
+    program = Program(seed, target)
+    lines = program.lines
     # The first violation hides later ones. The test removes the first store and runs the rest again.
     for _ in range(2):
-        text = "\n".join([*lines, "s_endpgm"])
+        text = program.text(lines)
         expected, *found = (
             outcome(machine, one, text)
             for one in (

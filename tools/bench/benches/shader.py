@@ -1,5 +1,5 @@
 """The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, compared with tinygrad's emulator
-on the same code and data; and the same kernels for gfx1201, compared with those for gfx1100.
+on the same code and data; and the same kernels for gfx1201 and gfx942, compared with those for gfx1100.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.timing import median
 
 Arrays = list[NDArray[Any]]
-TARGET, OTHER_TARGET = "gfx1100", "gfx1201"
+TARGET, OTHER_TARGETS = "gfx1100", ("gfx1201", "gfx942")
 RUNS = 7
 PEER_RUNS = 3
 # wave-instructions of one run of tinygrad, 1 to 3 s; of a larger grid it runs that many groups
@@ -56,8 +56,10 @@ FIRST_NOTE = "one group, nothing translated before: decoding, translation, host 
 SOURCE = r"""
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 typedef unsigned u32;
+typedef half half4 __attribute__((ext_vector_type(4)));
 typedef half half8 __attribute__((ext_vector_type(8)));
 typedef half half16 __attribute__((ext_vector_type(16)));
+typedef float float4 __attribute__((ext_vector_type(4)));
 typedef float float8 __attribute__((ext_vector_type(8)));
 #define X __builtin_amdgcn_workitem_id_x()
 #define Y __builtin_amdgcn_workitem_id_y()
@@ -96,19 +98,31 @@ KERNEL(16, 16, tiled, float) {
 #define FROM (k + X / 16 * 8)
 #define ROW (X / 16 * 8 + i)
 #define PRODUCT __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12
+#elif defined(__gfx942__) /* a quarter of the lanes holds a quarter of K, and of the rows */
+#define PART half4
+#define FROM (k + X / 16 * 4)
+#define ROW (X / 16 * 4 + i)
+#define PRODUCT(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)
 #else
 #define PART half16
 #define FROM k
 #define ROW (2 * i + X / 16)
 #define PRODUCT __builtin_amdgcn_wmma_f32_16x16x16_f16_w32
 #endif
-KERNEL(32, 1, wmma, half) { /* b is transposed */
+#ifdef __gfx942__
+#define LANES 64
+#define SUM float4
+#else
+#define LANES 32
+#define SUM float8
+#endif
+KERNEL(LANES, 1, wmma, half) { /* b is transposed */
   u32 line = X % 16;
-  float8 sum = 0;
+  SUM sum = 0;
   for (u32 k = 0; k < n; k += 16)
     sum = PRODUCT(*(__global PART *)(a + (GY * 16 + line) * n + FROM),
                   *(__global PART *)(b + (GX * 16 + line) * n + FROM), sum);
-  for (u32 i = 0; i < 8; i++) out[(GY * 16 + ROW) * n + GX * 16 + line] = sum[i];
+  for (u32 i = 0; i < 256 / LANES; i++) out[(GY * 16 + ROW) * n + GX * 16 + line] = sum[i];
 }
 
 KERNEL(256, 1, reduce, float) { /* a sum of each 4096 */
@@ -213,8 +227,8 @@ CASES = (
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run every kernel with both, and on both generations. Outputs are compared before times."""
-    program, other = (load(compiled(target=one)) for one in (TARGET, OTHER_TARGET))
+    """Run every kernel with both, and on all generations. Outputs are compared before times."""
+    program, *others = (load(compiled(target=one)) for one in (TARGET, *OTHER_TARGETS))
     checkout = _checkout(bench)
     for case in CASES:
         bench.say(case.name)
@@ -237,7 +251,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
             "more",
             note=NOTE,
         )
-        yield _other_figure(case, other, arguments, lanes / strict)
+        for target, other in zip(OTHER_TARGETS, others, strict=True):
+            yield _other_figure(case, other, target, arguments, lanes / strict)
         if case.kernel == "mix":
             for text, is_strict in (("", True), (", not strict", False)):
                 time_s, count = _first_seconds(case, program, arguments, strict=is_strict)
@@ -245,13 +260,16 @@ def measure(bench: Bench) -> Iterator[Figure]:
                 yield Figure(title, "ms", time_s * 1e3, first and first * 1e3, note=FIRST_NOTE)
 
 
-def _other_figure(case: Case, program: CodeObject, arguments: Arrays, beside: float) -> Figure:
-    """Return the rate of a kernel for gfx1201 beside that of the one for gfx1100."""
+def _other_figure(case: Case, program: CodeObject, target: str, arguments: Arrays, beside: float) -> Figure:
+    """Return the rate of a kernel for another processor beside that of the one for gfx1100."""
     arguments[0][:] = 0
-    work = _work(case, program, arguments, OTHER_TARGET)
-    seconds = _seconds(case, program, arguments, strict=True, target=OTHER_TARGET)
+    # The kernel of matrix instructions runs in one wave.
+    if case.kernel == "wmma" and target == "gfx942":
+        case = replace(case, group_size=(64, 1, 1))
+    work = _work(case, program, arguments, target)
+    seconds = _seconds(case, program, arguments, strict=True, target=target)
     return Figure(
-        f"{case.name}, lane-instructions, {OTHER_TARGET}", "M/s", work.lanes / 1e6 / seconds, beside, SAME_GOAL, "more", TARGET,
+        f"{case.name}, lane-instructions, {target}", "M/s", work.lanes / 1e6 / seconds, beside, SAME_GOAL, "more", TARGET,
         "wall time, warm, in strict mode",
     )  # fmt: skip
 
