@@ -53,15 +53,12 @@ from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
 from ringup.silicon.pci.peers import peer_span
 from ringup.silicon.pci.tree import Node as TreeNode
 from ringup.silicon.pci.tree import Tree
-from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.host.code_cache import CodeCache
 
 Block = TypeVar("Block", bound=Resettable)
 HALF_CORE = FaultKind("half_core", "from the next reset on, half of a graphics core is fused off", "which core")
-# cores whose programs only the interpreter runs
-CDNA3 = "gfx942"
 # in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
 FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
@@ -133,8 +130,6 @@ class VirtualRadeon:
         self._caches = caches
         on_disk = None if code_folder is None else CodeCache(code_folder)
         target = self.chip.gc.core.target
-        if engine is None and target == CDNA3:
-            engine = Interpreter(wgp_count=wgp_count, target=target)
         translator = partial(Translator, wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=target)
         self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()

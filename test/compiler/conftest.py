@@ -19,9 +19,9 @@ from ringup.silicon.shader.amd.translator.engine import Translator
 
 
 def pytest_generate_tests(metafunc):
-    """Under `--fuzz` tests on the cores run with code for gfx1201 and gfx1151 too."""
+    """Under `--fuzz` tests on the cores run with code for the other processors too."""
     if "on_cores.Cores()" in Path(metafunc.module.__file__).read_text():
-        found = ["gfx1100", *(pytest.param(one, marks=pytest.mark.fuzz) for one in ("gfx1151", "gfx1201"))]
+        found = ["gfx1100", *(pytest.param(one, marks=pytest.mark.fuzz) for one in ("gfx1151", "gfx1201", "gfx942"))]
         metafunc.parametrize("processor_of_cores", found, indirect=True)
 
 
