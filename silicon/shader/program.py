@@ -22,10 +22,10 @@ NT_AMDGPU_METADATA = 32
 # EF_AMDGPU_MACH of gfx9.4, gfx11 and gfx12. Source: LLVM AMDGPUUsage, "AMDGPU EF_AMDGPU_MACH Values"
 MACHINES = {
     0x41: "gfx1100", 0x43: "gfx1150", 0x44: "gfx1103", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x4A: "gfx1151",
-    0x4C: "gfx942", 0x4E: "gfx1201", 0x55: "gfx1152", 0x58: "gfx1153",
+    0x4C: "gfx942", 0x4E: "gfx1201", 0x4F: "gfx950", 0x55: "gfx1152", 0x58: "gfx1153",
 }  # fmt: skip
 # Those with one file for VGPRs and accumulation registers.
-UNIFIED = frozenset(("gfx942",))
+UNIFIED = frozenset(("gfx942", "gfx950"))
 PRELOADED_ENTRY_BYTES = 256
 ABS64 = 3
 # GOTPCREL kinds, and the kinds that replace them once the table has an address.

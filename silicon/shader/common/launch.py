@@ -141,6 +141,9 @@ CDNA3_START = Start(
     False, True, flat_scratch=102, numbers_waves=False, is_wide=True, waves_per_simd=8, lds_bytes=64 * 1024, lds_granule=512, groups=16,
 )  # fmt: skip
 
+# Source: CDNA4 ISA reference, "LDS"; LLVM AMDGPUBaseInfo.cpp, getLocalMemorySize, getLdsDwGranularity.
+CDNA4_START = CDNA3_START._replace(lds_bytes=160 * 1024, lds_granule=1280)
+
 
 def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
     """Yield the groups of the grid in the dispatcher's order, x first: those of the dispatch's share."""

@@ -170,7 +170,7 @@ class Machine:
         """Assemble `text` and begin its dispatch. By default it is one wave32 of 32 work-items, with `user_sgprs` from
         s[0:1] on.
         """
-        lanes = 64 if self.engine.target == "gfx942" else 32
+        lanes = 64 if self.engine.target in ("gfx942", "gfx950") else 32
         values = {
             "wave_size": lanes,
             "group_size": (lanes, 1, 1),
@@ -266,6 +266,12 @@ def cdna3(request, assemble):
     level = ENGINES[getattr(request, "param", "interpreter")]
     engine = Interpreter(target="gfx942") if level is None else Translator(level=level, target="gfx942")
     return Machine(assemble, engine)
+
+
+@pytest.fixture
+def cdna4(assemble):
+    """A `Machine` of gfx950, as `cdna3` is one of gfx942."""
+    return Machine(assemble, Interpreter(target="gfx950"))
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from ringup.silicon.shader.amd.decoding.generations import RDNA3, Generation, ge
 from ringup.silicon.shader.amd.decoding.reserved import required_bits, signs_taken, unused_halves
 
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
-# No instruction is longer: two dwords and a literal, a DPP or an NSA dword; three dwords of memory on RDNA4.
-LONGEST_BYTES = 12
+# No instruction is longer: two dwords and a literal, a DPP or an NSA dword; three dwords of memory on RDNA4; four of a
+# scaled matrix product on CDNA4.
+LONGEST_BYTES = 16
 MAX_DECODED = 1 << 16
 SPECIAL = {-code: name for code, name in enc.SPECIAL.items()}  # index of an operand of kind constant
 SCC, VCCZ, EXECZ, LDS_DIRECT = -enc.SCC, -enc.VCCZ, -enc.EXECZ, -enc.LDS_DIRECT
@@ -466,6 +467,8 @@ def _operand(
     row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int], literal: int | None
 ) -> Operand | None:
     name, size, direction = facts.field, facts.size_bits, facts.direction
+    if row.mnemonic.endswith("_f8f6f4"):
+        facts = gcn.factor_of(facts, fields)
     if name in ("implied", "hidden"):
         return Operand("sgpr", _IMPLIED[facts.text], size, facts.type, direction, name)
     if name == "literal":
@@ -481,6 +484,9 @@ def _operand(
         return Operand("off", 0, 0, facts.type, direction, name)
     if name == "saddr" and code == _EXEC_HI:
         raise IllegalInstruction(f"{row.mnemonic} with saddr {code}")
+    # A load to LDS has no data in registers.
+    if name == "vdata" and row.format == "MUBUF" and fields.get("lds"):
+        return None
     if name == "sbase":
         return Operand("sgpr", code << 1, size, facts.type, direction, name)
     if name in ("srsrc", "ssamp"):
@@ -605,7 +611,7 @@ def _changes(
     """Return, by operand field, the changes of its modifier bits: attribute, position in it, value."""
     found: dict[str, list[tuple[str, int | None, bool]]] = {}
     # The product itself applies its signs.
-    if row.format == "VOP3P-MAI":
+    if row.format in gcn.MATRICES:
         return found
     effects = _PACKED_EFFECTS if row.format == "VOP3P" else _EFFECTS
     for one in row.modifiers:
@@ -667,6 +673,14 @@ def selected_byte(ins: Instruction) -> int:
     return bits >> 2 if ins.mnemonic.startswith("v_cvt_sr") else (bits & 1) << 1 | bits >> 1 & 1
 
 
+def truth_table(ins: Instruction) -> int:
+    """Return the bits of v_bitop3: bit 4*a + 2*b + c is the result for bits a, b and c of src0, src1 and src2.
+
+    Source: CDNA4 ISA reference, "V_BITOP3_B32".
+    """
+    return ins.fields["omod"] << 6 | ins.fields["abs"] << 3 | ins.fields["neg"]
+
+
 def waitcnt(simm16: int, of: Generation = RDNA3) -> tuple[int, int, int]:
     """Return vmcnt, expcnt and lgkmcnt of an s_waitcnt. Source: RDNA3 ISA reference, "S_WAITCNT"."""
     if of.is_gcn:
@@ -680,7 +694,7 @@ def decode(data: bytes, offset: int = 0, of: Generation = RDNA3) -> Instruction:
     Results are cached by their bytes.
     """
     window, known = bytes(data[offset : offset + LONGEST_BYTES]), _decoded(of.facts)
-    found = known.get(window[:4]) or known.get(window[:8]) or known.get(window)
+    found = known.get(window[:4]) or known.get(window[:8]) or known.get(window[:12]) or known.get(window)
     if found is None:
         found = _decoder(of.facts).decode(window)
         if len(known) >= MAX_DECODED:

@@ -22,12 +22,18 @@ _SCALAR_KINDS = frozenset(("sgpr", "ttmp", "vcc", "m0", "exec"))
 _VECTOR_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD"))
 _HALF_TYPES = frozenset(("f16", "i16", "u16", "b16"))
 # Their 16-bit types are halves of whole dwords.
-_WHOLE = ("v_pk_", "v_sat_pk_", "v_dot", "v_sad_u16")
+_WHOLE = ("v_pk_", "v_cvt_scalef32_", "v_cvt_sr_", "v_cvt_pk_bf16_", "v_sat_pk_", "v_dot", "v_sad_u16")
 _WHOLE_FIELDS = {"v_mad_u32_u16": ("src2",), "v_mad_i32_i16": ("src2",)}
 # They keep the other half of their register; all others clear it. Source: LLVM GCNSubtarget.cpp,
 # zeroesHigh16BitsOfDest; CDNA3 ISA reference, "V_DIV_FIXUP_F16" and "V_DIV_FIXUP_LEGACY_F16".
 _KEEPS = ("v_mac_f16", "v_madmk_f16", "v_madak_f16")
 _OFFSET = OperandFacts("soffset", "use", ("sgpr", "ttmp", "vcc", "m0", "exec", "null"), 32, "")
+# Formats of matrix products.
+MATRICES = frozenset(("VOP3P-MAI", "VOP3PX2"))
+# Registers of A or B of a product of small floats by their format: FP8, BF8, FP6, BF6, FP4.
+# Source: CDNA4 ISA reference, "8-bit and Smaller Matrix Operations and Layouts".
+_FACTOR_DWORDS = (8, 8, 6, 6, 4)
+FACTOR_FORMATS = {"src0": "cbsz", "src1": "blgp"}
 # By bit of the field `acc`: the operand that is an accumulation register.
 _ACC_SOURCES = ("src0", "src1")
 # dpp_ctrl: quad permutations; shifts and rotations of a row and of the wave; mirrors; broadcasts of a row's end and of
@@ -42,7 +48,7 @@ _INTEGER_SECOND = ("v_ldexp_f16", "v_cmp_class", "v_cmpx_class")
 _FROM_OCTETS, FROM_EIGHT_BITS = "v_cvt_f32_ubyte", ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_")
 # In a DPP dword of these, signs have no effect.
 ANY_SIGNS = ("v_ldexp_f16", "v_dot2c_i32", "v_dot4c_i32", "v_dot8c_i32")
-_FLOATS = frozenset(("f16", "f32", "f64"))
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 # MODE.gpr_idx_en: the low byte of M0 is added to the numbers of VGPRs, of those operands whose bit in M0 is set.
 MODE_INDEXED = 1 << 27
 INDEXED = {"src0": 12, "src1": 13, "vsrc1": 13, "src2": 14, "vdst": 15}
@@ -89,7 +95,7 @@ def prepare(row: InstructionFacts, fields: dict[str, int]) -> None:
         fields["sve"] = fields["lds"]
     if row.format == "SMEM":
         _scalar_offset(fields)
-    if fields.get("acc") and row.format != "VOP3P-MAI":
+    if fields.get("acc") and row.format not in MATRICES:
         for name in ("vdst", "data", "data0", "data1", "vdata"):
             if name in fields:
                 fields[name] += FIRST_ACC
@@ -159,13 +165,19 @@ def is_acc(row: InstructionFacts, one: OperandFacts, fields: Mapping[str, int]) 
     """Return whether a VGPR operand of a vector instruction is an accumulation register."""
     if one.kinds == ("agpr",):
         return True
-    if row.format != "VOP3P-MAI" or row.mnemonic.startswith("v_accvgpr"):
+    if row.format not in MATRICES or row.mnemonic.startswith(("v_accvgpr", "v_mfma_ld_scale")):
         return False
     if one.field in _ACC_SOURCES:
         return bool(fields["acc"] >> _ACC_SOURCES.index(one.field) & 1)
-    # The indices of a sparse product are never there.
-    has_indices = row.mnemonic.startswith("v_smfmac")
-    return bool(fields["acc_cd"]) and not (has_indices and one.field == "src2")
+    # The indices of a sparse product and scales are never there.
+    has_indices = row.mnemonic.startswith("v_smfmac") and one.field == "src2"
+    return bool(fields["acc_cd"]) and not has_indices and not one.field.startswith("src_scale")
+
+
+def factor_of(one: OperandFacts, fields: Mapping[str, int]) -> OperandFacts:
+    """Return A or B of a product of small floats with the registers that its format needs."""
+    form = fields[FACTOR_FORMATS[one.field]] if one.field in FACTOR_FORMATS else len(_FACTOR_DWORDS)
+    return one._replace(size_bits=32 * _FACTOR_DWORDS[form]) if form < len(_FACTOR_DWORDS) else one
 
 
 def waitcnt(simm16: int) -> tuple[int, int, int]:

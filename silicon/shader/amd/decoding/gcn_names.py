@@ -29,6 +29,8 @@ _PATTERNS = (
     (r"(\w+)_store_byte_d16_hi", r"\1_store_d16_hi_b8"),
     (r"(\w+)_store_short_d16_hi", r"\1_store_d16_hi_b16"),
     (r"(\w+)_load_lds_dword", r"\1_load_lds_b32"),
+    (r"(\w+)_load_lds_dwordx3", r"\1_load_lds_b96"),
+    (r"(\w+)_load_lds_dwordx4", r"\1_load_lds_b128"),
     (r"(\w+)_load_lds_ubyte", r"\1_load_lds_u8"),
     (r"(\w+)_load_lds_sbyte", r"\1_load_lds_i8"),
     (r"(\w+)_load_lds_ushort", r"\1_load_lds_u16"),
@@ -76,7 +78,7 @@ _PATTERNS = (
     (r"v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32"),
     (r"v_mul_legacy_f32", "v_mul_dx9_zero_f32"),
     (r"v_(cmpx?)_tru_(\w+)", r"v_\1_t_\2"),
-    (r"v_dot2c_f32_f16", "v_dot2acc_f32_f16"),
+    (r"v_dot2c_f32_(b?f16)", r"v_dot2acc_f32_\1"),
 )  # fmt: skip
 _COMPILED = tuple((re.compile(pattern), name) for pattern, name in _PATTERNS)
 

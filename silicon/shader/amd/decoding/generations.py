@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ringup.errors import NotSupported
-from ringup.silicon.shader.common.launch import CDNA3_START, RDNA3_START, RDNA4_START, Start
+from ringup.silicon.shader.common.launch import CDNA3_START, CDNA4_START, RDNA3_START, RDNA4_START, Start
 
 # The wait counters that an operation holds up, each with the kind among which it returns in order there.
 Order = dict[str, str]
@@ -70,6 +70,8 @@ class Generation(NamedTuple):
     scc_register: int
     # A wave holds factors of matrices twice, and a 16-bit element of C and D in one half of a register.
     copies_matrices: bool
+    # Results of matrix products come a wait state later than on CDNA3.
+    late_products: bool
     # Its encodings are GCN's, see `gcn.py`.
     is_gcn: bool
     # The translator has rules for it. Without them the interpreter executes everything.
@@ -93,7 +95,8 @@ RDNA3 = Generation(
     "RDNA 3", "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, copies_matrices=True, is_gcn=False, is_translated=True,
+    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, copies_matrices=True, late_products=False,
+    is_gcn=False, is_translated=True,
 )  # fmt: skip
 
 # Source: RDNA3.5 ISA reference, "SALU Floating Point"; LLVM AMDGPU.td, FeatureISAVersion11_5_Common, which has
@@ -130,6 +133,7 @@ RDNA4 = Generation(
     trap_id=(60, 4),
     scc_register=4,
     copies_matrices=False,
+    late_products=False,
     is_gcn=False,
     is_translated=True,
 )  # fmt: skip
@@ -156,8 +160,24 @@ CDNA3 = Generation(
     trap_id=(48, 8),
     scc_register=2,
     copies_matrices=False,
+    late_products=False,
     is_gcn=True,
     is_translated=True,
+)  # fmt: skip
+
+# Source: CDNA4 ISA reference; LLVM AMDGPU.td, FeatureISAVersion9_5_0.
+CDNA4 = CDNA3._replace(
+    name="CDNA 4",
+    facts="gfx950",
+    # A scaled matrix product begins with a dword pair of its own.
+    fields={
+        "VOP3PX2": {
+            "scale_src0": "src_scale0", "scale_src1": "src_scale1", "scale_opsel": "opsel", "scale_opsel_hi": "opsel_hi",
+        }
+    },
+    start=CDNA4_START,
+    late_products=True,
+    is_translated=False,
 )  # fmt: skip
 
 GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4, CDNA3)}
@@ -166,7 +186,7 @@ GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_
 TARGETS: Mapping[str, Generation] = {
     "gfx1100": RDNA3, "gfx1101": RDNA3, "gfx1102": RDNA3, "gfx1103": RDNA3,
     "gfx1150": RDNA3_5, "gfx1151": RDNA3_5, "gfx1152": RDNA3_5, "gfx1153": RDNA3_5, "gfx1200": RDNA4, "gfx1201": RDNA4,
-    "gfx942": CDNA3,
+    "gfx942": CDNA3, "gfx950": CDNA4,
 }  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 LANES = 64
 BITS = {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
-_NAME = re.compile(r"v_(mfma|smfmac)_(f32|i32|f64)_(\d+)x(\d+)x(\d+)(?:_(\d+)b)?_(\w+)")
+_NAME = re.compile(r"v_(mfma|mfma_scale|smfmac)_(f32|i32|f64)_(\d+)x(\d+)x(\d+)(?:_(\d+)b)?_(\w+)")
+# B of a sparse product of CDNA3: four registers of all lanes, one for each row.
+SHALLOW_BITS = LANES * 4 * 32
 ROWS = 4  # that follow each other in a lane's registers
 
 
@@ -28,6 +30,11 @@ class Shape:
     result: str
     types: tuple[str, str]
     is_sparse: bool
+
+    @property
+    def parts(self) -> int:
+        """The parts along K that a lane's elements of a sparse product are of."""
+        return 2 if self.is_sparse and self.depth * self.size * BITS[self.types[0]] > SHALLOW_BITS else 1
 
     @property
     def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -69,3 +76,11 @@ _SHORT_NAMES = (
     *(f"smfmac_f32_{shape}_{types}" for shape in ("16x16x64", "32x32x32") for types in _EIGHTS),
 )  # fmt: skip
 NAMES = tuple(f"v_{name}" for name in _SHORT_NAMES)
+# CDNA4 has no xf32. Products of small floats with scales are apart: `interpreter/mfma_scaled.py`.
+_DEEPER_NAMES = (
+    "mfma_i32_16x16x64_i8", "mfma_i32_32x32x32_i8", "smfmac_i32_16x16x128_i8", "smfmac_i32_32x32x64_i8",
+    *(f"mfma_f32_{shape}_{type_}" for shape in ("16x16x32", "32x32x16") for type_ in ("f16", "bf16")),
+    *(f"smfmac_f32_{shape}_{type_}" for shape in ("16x16x64", "32x32x32") for type_ in ("f16", "bf16")),
+    *(f"smfmac_f32_{shape}_{types}" for shape in ("16x16x128", "32x32x64") for types in _EIGHTS),
+)  # fmt: skip
+CDNA4_NAMES = (*(one for one in NAMES if "xf32" not in one), *(f"v_{name}" for name in _DEEPER_NAMES))

@@ -6,6 +6,8 @@ LLVM 22, by flipping every bit of every opcode. Hardware ignores most of them.
 
 from __future__ import annotations
 
+import re
+
 from ringup.autogen.isa import FormatFacts, InstructionFacts
 from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3, RDNA4, Generation
 from ringup.silicon.shader.amd.decoding.images import has_spare_address
@@ -24,7 +26,7 @@ _ZERO_IF_UNUSED = {
     CDNA3.family: {
         **{one: _VOP[one] for one in ("SOPP", "VOP1", "VOP3", "VOP3SD", "VOP3P")}, "DS": (*_DS, "gds", "acc"), "FLAT": ("saddr", "lds"),
         "GLOBAL": ("lds", "acc"), "SCRATCH": ("acc",), "MUBUF": ("lds", "idxen", "acc"),
-        "VOP3P-MAI": ("cbsz", "abid", "blgp"),
+        "VOP3P-MAI": ("cbsz", "abid", "blgp"), "VOP3PX2": ("abid",),
     },
     RDNA4.family: _VOP | {
         "DS": _DS, "MUBUF": ("tfe",), "VIMAGE": ("d16", "vaddr4"), "VSAMPLE": ("d16", "samp"),
@@ -32,7 +34,7 @@ _ZERO_IF_UNUSED = {
 }  # fmt: skip
 _FIXED = {
     RDNA3.family: {"FLAT": {"saddr": 124}},
-    CDNA3.family: {},
+    CDNA3.family: {"VOP3PX2": {"abid": 1}},
     RDNA4.family: {"FLAT": {"saddr": 124}, "GLOBAL": {"saddr": 124}},
 }
 # Of image_bvh*_intersect_ray.
@@ -73,10 +75,17 @@ _GCN_SIGNS = {
     "v_dot2c_i32_i16": 3, "v_dot4c_i32_i8": 3, "v_dot8c_i32_i4": 3, "v_ldexp_f16": 3, "v_ldexp_f32": 3, "v_ldexp_f64": 3,
     "v_cvt_pkaccum_u8_f32": 3, "v_trig_preop_f64": 3, "v_cvt_pk_u8_f32": 7, "v_cvt_sr_fp8_f32": 7, "v_cvt_sr_bf8_f32": 7,
 }  # fmt: skip
-_GCN_OPSEL_ZERO = dict.fromkeys(
+_GCN_OPSEL_ZERO = {"v_bitop3_b32": 15} | dict.fromkeys(
     ("v_cvt_pk_norm_i16_f16", "v_cvt_pk_norm_u16_f16", "v_add_nc_i16", "v_sub_nc_i16", "v_pack_b32_f16", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32"),
     4,
 )  # fmt: skip
+# Of CDNA4: conversions with a scale, and those of two sources.
+_SCALED = re.compile(r"v_cvt_scalef32_(sr_)?(pk_)?(fp8|bf8|fp4)_\w+|v_ashr_pk_\w+")
+_OF_TWO = re.compile(
+    r"v_cvt_scalef32_(pk_)?(f32|f16|bf16)_\w+|v_cvt_scalef32_pk_(fp8|bf8)_b?f16|v_cvt_sr_b?f16_f32|v_cvt_pk_bf16_f32"
+)
+# Bits of ABID, ABS and NEG of a scale that is loaded apart, which LLVM ignores.
+_APART = {"abid": 11, "cbsz": 3, "blgp": 3}
 _SOURCES = frozenset(("src0", "src1", "src2"))
 
 
@@ -102,9 +111,13 @@ def required_bits(row: InstructionFacts, fmt: FormatFacts, of: Generation) -> tu
         used["opsel"] = 3
     if of.is_gcn:
         used |= _of_gcn(row)
+    if row.mnemonic == "v_mfma_ld_scale_b32":
+        wanted |= {"vdst": 0, "acc_cd": 0}
     if row.format == "VOP3":
         signs = signs_taken(row, of)
         zero = (_GCN_OPSEL_ZERO if of.is_gcn else _OPSEL_ZERO).get(row.mnemonic, 0)
+        if of.is_gcn and _OF_TWO.fullmatch(row.mnemonic):
+            zero = 4
         used |= {"neg": signs, "abs": signs, "opsel": ~zero}
         if row.mnemonic.startswith("v_cmpx"):
             used["vdst"] = -1
@@ -133,12 +146,18 @@ def _of_gcn(row: InstructionFacts) -> dict[str, int]:
     found = {"acc": -1} if not fields.isdisjoint(_ACC_FIELDS) else {}
     if row.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_write_b32"):
         found["abid"] = 8
+    if row.mnemonic == "v_mfma_ld_scale_b32":
+        found |= _APART
     return found | ({"gds": -1} if row.format == "DS" and row.mnemonic not in _NEVER_GDS else {})
 
 
 def signs_taken(row: InstructionFacts, of: Generation) -> int:
     """Return the sources (bit i: source i) of a VOP3 instruction whose neg and abs bits may be set."""
     used = _modifier_bits(row)
+    if of.is_gcn and _OF_TWO.fullmatch(row.mnemonic):
+        return 3
+    if of.is_gcn and _SCALED.fullmatch(row.mnemonic):
+        return 7
     if of.is_gcn:
         return _GCN_SIGNS.get(row.mnemonic, used.get("neg", 0))
     if row.mnemonic in _SIGNS_TAKEN:

@@ -13,6 +13,7 @@ from ringup.silicon.shader.amd.decoding.decode import (
     Operand,
     remembered,
     selected_byte,
+    truth_table,
     waitcnt,
 )
 from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4
@@ -31,7 +32,7 @@ _HINTS = {
     "STORE": ("RT", "NT", "HT", "WB", "NT_RT", "RT_NT", "NT_HT", "NT_WB"),
 }
 _DIMS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
-_FLAGS = ("gds", "idxen", "offen", "done")  # fields whose name is the modifier
+_FLAGS = ("gds", "idxen", "offen", "done", "lds")  # fields whose name is the modifier
 _POLICIES = ("sc0", "sc1", "nt", "glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
 # dpp_ctrl: first, last, name
 _LANES = (
@@ -230,8 +231,10 @@ def modifiers(ins: Instruction) -> list[str]:
         found += _selections(ins)
     if ins.sdwa:
         found += _sdwa(ins)
-    if ins.format == "VOP3P-MAI":
-        found += _broadcasts(ins)
+    if ins.format in gcn.MATRICES:
+        found += _scales(ins) + _broadcasts(ins)
+    if ins.mnemonic.startswith("v_bitop3") and (table := truth_table(ins)):
+        found.append(f"bitop3:{_hex(table)}")
     if ins.format == "VINTERP":
         found.append(f"wait_exp:{fields['waitexp']}")
     if ins.format == "LDSDIR" and ins.generation.family == RDNA3.family:
@@ -263,12 +266,22 @@ def _sdwa(ins: Instruction) -> list[str]:
     return found
 
 
+def _scales(ins: Instruction) -> list[str]:
+    """Return op_sel and op_sel_hi of a scaled product: the bytes that are the scales."""
+    if ins.format != "VOP3PX2":
+        return []
+    low, high = (",".join(str(ins.fields[name] >> at & 1) for at in range(3)) for name in ("opsel", "opsel_hi"))
+    return ([f"op_sel:[{low}]"] if low != "0,0,0" else []) + ([f"op_sel_hi:[{high}]"] if high != "1,1,1" else [])
+
+
 def _broadcasts(ins: Instruction) -> list[str]:
     """Return CBSZ, ABID and BLGP of a matrix product; BLGP has the signs of f64."""
     if ins.mnemonic.startswith("v_accvgpr"):
         return []
     fields = ins.fields
-    found = [f"{name}:{fields[name]}" for name in ("cbsz", "abid") if fields[name]]
+    # A bit of ABID marks a scaled product.
+    names = ("cbsz",) if ins.mnemonic.startswith("v_mfma_scale") else ("cbsz", "abid")
+    found = [f"{name}:{fields[name]}" for name in names if fields[name]]
     if ins.mnemonic.endswith("f64") and fields["blgp"]:
         return [*found, f"neg:[{','.join(str(fields['blgp'] >> at & 1) for at in range(3))}]"]
     return [*found, *([f"blgp:{fields['blgp']}"] if fields["blgp"] else [])]
@@ -276,6 +289,8 @@ def _broadcasts(ins: Instruction) -> list[str]:
 
 def _is_used(ins: Instruction, name: str) -> bool:
     if name == "glc" and ("th" in ins.fields or "sc0" in ins.fields):
+        return False
+    if name == "lds" and ins.format != "MUBUF":
         return False
     return name != "r128" or not ins.mnemonic.endswith("intersect_ray")
 

@@ -17,7 +17,7 @@ from ringup.silicon.shader.amd.interpreter.gcn_alu import indexed, placed, selec
 from ringup.silicon.shader.amd.interpreter.mfma import undefined_registers
 from ringup.silicon.shader.amd.interpreter.step import Exit, Step
 from ringup.silicon.shader.amd.interpreter.valu_matrix import MATRIX, undefined_elements
-from ringup.silicon.shader.amd.interpreter.value_table import CDNA_VALUES, VALUES, Ctx, base_mnemonic, finish, modify
+from ringup.silicon.shader.amd.interpreter.value_table import GCN_VALUES, VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.amd.strict.history import (
     PART_SOURCES,
     SHIFTS,
@@ -42,7 +42,8 @@ MOVES = frozenset(
         "v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32",
         "v_permlane16_var_b32", "v_permlanex16_var_b32",
         "v_cndmask_b32", "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_movreld_b32", "v_movrels_b32", "v_movrelsd_b32",
-        "v_movrelsd_2_b32", "v_swaprel_b32", "v_mov_b64", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32",
+        "v_movrelsd_2_b32", "v_swaprel_b32", "v_mov_b64", "v_accvgpr_read_b32", "v_accvgpr_write_b32",
+        "v_accvgpr_mov_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32",
     )
 )  # fmt: skip
 # Selectors of v_perm_b32 that take bytes of S0 and of S1, or their signs. Source: RDNA3 ISA reference, "V_PERM_B32".
@@ -203,7 +204,7 @@ def scalar_alu(step: Step) -> Exit:
 
 
 def _function(step: Step, mnemonic: str) -> Callable[..., Any]:
-    function = (CDNA_VALUES if step.ins.generation.is_gcn else VALUES).get(mnemonic)
+    function = GCN_VALUES.get(step.ins.generation.name, VALUES).get(mnemonic)
     if function is None:
         raise Unmodelled(f"{mnemonic} at {step.pc:#x}")
     return function
@@ -409,6 +410,8 @@ def _undefined(
         flag.astype(_U32) if moves else one.value for flag, moves, one in zip(known, moved, sources, strict=True)
     ]
     found = function(ctx, *arguments)
+    if isinstance(found, tuple):
+        return [one.astype(np.bool_) for one in found]
     return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
 
 
@@ -520,14 +523,17 @@ def _gcn_matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
     assert shape is not None
     flags = {operand.field: flag for operand, flag in zip(ins.uses, known, strict=True)}
     c, rows = next(one for one in ins.uses if one.field == ("vdst" if shape.is_sparse else "src2")), flags["src0"]
+    columns = flags["src1"]
     if shape.is_sparse:
         rows = rows | flags["src2"]
+    if "src_scale0" in flags:
+        rows, columns = rows | flags["src_scale0"], columns | flags["src_scale1"]
     words, registers = 2 if shape.result == "f64" else 1, ins.defs[0].size_bits // 32
     added = np.zeros((rows.size, registers), np.bool_)
     for at in range(registers) if c.kind == "vgpr" else ():
         added[:, at] = step.regs.vector_undefined(c.index + at)
     pairs = np.asarray(added.reshape(rows.size, -1, words).any(axis=2), np.bool_)
-    return np.repeat(undefined_registers(shape, rows, flags["src1"], pairs), words, axis=1)
+    return np.repeat(undefined_registers(shape, rows, columns, pairs), words, axis=1)
 
 
 def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.decoding.decode import (
+    LONGEST_BYTES,
     MATRIX_PRODUCTS,
     IllegalInstruction,
     Instruction,
@@ -59,7 +60,6 @@ __all__ = ["Exit", "Interpreter", "Machine", "step_one"]
 
 NAVI31_WGPS = 48
 SLICE = 128  # instructions that a wave issues before the next one of its group runs
-LONGEST_BYTES = 12
 TRAPSTS_MEMORY, TRAPSTS_ILLEGAL = 1 << 8, 1 << 11
 _TRAPPED = {"memory": TRAPSTS_MEMORY, "alignment": TRAPSTS_MEMORY, "illegal": TRAPSTS_ILLEGAL}
 _MESSAGES = frozenset(("s_sendmsg", "s_sendmsghalt", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"))
@@ -80,7 +80,9 @@ def _refused(step: Step) -> Exit:
 # By format: the function that executes it, and the class in which it is counted.
 UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     **dict.fromkeys(("SOP1", "SOP2", "SOPC", "SOPK"), (scalar_alu, "salu")),
-    **dict.fromkeys(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOPC", "VOPD"), (vector_alu, "valu")),
+    **dict.fromkeys(
+        ("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOP3PX2", "VOPC", "VOPD"), (vector_alu, "valu")
+    ),
     "SMEM": (_then_next(scalar_memory), "smem"),
     "DS": (_then_next(data_share), "lds"),
     "LDSDIR": (_then_next(direct_load), "lds"),

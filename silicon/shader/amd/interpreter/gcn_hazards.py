@@ -1,10 +1,10 @@
-"""Hazards of CDNA3 that software resolves: an instruction must be so many wait states behind another one.
+"""Hazards of CDNA3 and CDNA4 that software resolves: an instruction must be so many wait states behind another one.
 
 Every instruction is one wait state, s_nop its number and one more. Source: LLVM 22 GCNHazardRecognizer.cpp for gfx940
-(checkMAIHazards90A, checkMAIVALUHazards, checkVALUHazards, checkDPPHazards, checkVMEMHazards, …), SISchedule.td for the
-passes of matrix products; CDNA3 ISA reference, "Manually Inserted Wait States (NOPs)"; AMD's rocRoller,
-VALUWriteSGPRVCC94x.hpp: a carry needs none (LLVM puts s_nop there; ROCr's blit kernels have none). Several VGPRs begin
-at an even one: LLVM AMDGPUAsmParser.cpp, validateVGPRAlign.
+and gfx950 (checkMAIHazards90A, checkMAIVALUHazards, checkVALUHazards, checkDPPHazards, checkVMEMHazards, …),
+SISchedule.td for the passes of matrix products; CDNA3 ISA reference, "Manually Inserted Wait States (NOPs)"; AMD's
+rocRoller, VALUWriteSGPRVCC94x.hpp: a carry needs none (LLVM puts s_nop there; ROCr's blit kernels have none). Several
+VGPRs begin at an even one: LLVM AMDGPUAsmParser.cpp, validateVGPRAlign.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import remembered
-from ringup.silicon.shader.amd.decoding.gcn import WHOLE_DWORD
+from ringup.silicon.shader.amd.decoding.gcn import FACTOR_FORMATS, WHOLE_DWORD
 from ringup.silicon.shader.amd.decoding.products import Shape, shape_of
 from ringup.silicon.shader.amd.strict.history import RuleBroken
 from ringup.silicon.shader.amd.strict.registers import scalar_name, vector_name
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
 
-_VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOPC"))
+_VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOP3P-MAI", "VOP3PX2", "VOPC"))
 _VMEM = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF"))
 _SALU = frozenset(("SOP1", "SOP2", "SOPC", "SOPK"))
 _TRANS = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _READS_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
+_PERMUTES = ("v_permlane16_swap_b32", "v_permlane32_swap_b32")
+# They write a part of their register.
+_PART_WRITERS = ("v_cvt_scalef32_", "v_cvt_sr_", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32")
 _READS_M0 = ("s_movrel", "s_sendmsg", "ds_gws")
+# Several VGPRs of it may begin at an odd one. Source: CDNA4 ISA reference, "MFMA Transpose Load from LDS".
+UNALIGNED = "ds_load_b96_tr_b6"
 # No rule looks further back.
 LONGEST = 20
 # Wait states by the kinds of the two instructions.
@@ -36,6 +41,7 @@ EXEC_TO_MATRIX, EXEC_TO_DPP, EXEC_TO_LANE = 4, 5, 4
 VECTOR_TO_MATRIX, VECTOR_TO_DPP, VECTOR_TO_LANE, TRANS_TO_VECTOR, PART_TO_VECTOR = 2, 2, 1, 1, 1
 SCALAR_TO_VECTOR, SCALAR_TO_MEMORY, SCALAR_TO_LANE, VCC_TO_FMAS = 2, 5, 4, 4
 DOT_TO_OTHER, STORE_TO_VECTOR, SETREG, M0_READ, DOUBLES_TO_FMA = 3, 2, 2, 1, 2
+VECTOR_TO_PERMUTE, EXEC_TO_PERMUTE = 2, 4
 # How far the rules look back, by what `GcnState.written` holds.
 _LONGEST = (2, TRANS_TO_VECTOR, PART_TO_VECTOR, STORE_TO_VECTOR, 5, SETREG)
 
@@ -48,6 +54,7 @@ class Product(NamedTuple):
     is_xdl: bool
     result: frozenset[int]
     addend: frozenset[int]
+    is_late: bool = False
 
     @property
     def is_double(self) -> bool:
@@ -57,9 +64,16 @@ class Product(NamedTuple):
     @property
     def to_factor(self) -> int:
         """Wait states until A or B of another product may be its result."""
+        if self.is_double and self.shape.size != 4 and self.is_late:
+            return 19
+        return self.to_overwritten
+
+    @property
+    def to_overwritten(self) -> int:
+        """Wait states until another instruction may write its result."""
         if self.is_double:
             return 6 if self.shape.size == 4 else 11
-        return self.passes + (3 if self.is_xdl else 2)
+        return self.passes + (3 + (self.is_late and self.passes != 2) if self.is_xdl else 2)
 
     def to_reader(self, *, is_memory: bool) -> int:
         """Wait states until another instruction may read its result."""
@@ -74,10 +88,11 @@ class Product(NamedTuple):
                 return 4
             return 2 if self.passes == 2 else 0
         if self.is_double:
-            return 0 if other.is_xdl else 4 if self.shape.size == 4 else 9
+            return 0 if other.is_xdl else 4 if self.shape.size == 4 else 17 if self.is_late else 9
         if other.is_xdl and not self.is_xdl:
             return 0
-        return self.passes + self.is_xdl
+        is_later = self.is_late and self.is_xdl and (other.is_xdl or self.passes != 2)
+        return self.passes + self.is_xdl + is_later
 
     @property
     def to_overwritten_addend(self) -> int:
@@ -99,10 +114,14 @@ class Needs(NamedTuple):
     is_memory: bool
 
 
-def passes(shape: Shape) -> int:
-    """Return how many passes of four cycles a matrix product takes."""
+def passes(shape: Shape, *, is_late: bool = False, has_octets: bool = False) -> int:
+    """Return how many passes of four cycles a matrix product takes: on CDNA4 if `is_late`. A product of small floats
+    takes twice as many if one factor `has_octets`.
+    """
     if shape.result == "f64":
-        return 4 if shape.size == 4 else 8
+        return 4 if shape.size == 4 else 16 if is_late else 8
+    if has_octets:
+        return 8 if shape.size == 16 else 16
     if shape.size == 4:
         return 2
     is_quick = shape.is_sparse or shape.types[0] == "xf32" or (shape.blocks == 1 and shape.depth >= 8)
@@ -125,7 +144,10 @@ def needs(ins: Instruction) -> Needs:
     if shape is not None:
         addend = _numbers((one for one in ins.uses if one.field == ("vdst" if shape.is_sparse else "src2")), "vgpr")
         is_xdl = shape.types[0] not in ("f32", "f64")
-        product = Product(shape, passes(shape), is_xdl, frozenset(_numbers(ins.defs, "vgpr")), frozenset(addend))
+        is_late = ins.generation.late_products
+        count = passes(shape, is_late=is_late, has_octets=_has_octets(ins))
+        result = frozenset(_numbers(ins.defs, "vgpr"))
+        product = Product(shape, count, is_xdl, result, frozenset(addend), is_late)
     carry = ("implied", "src2") if "_co_ci_" in ins.mnemonic else ()
     scalars = (one for one in ins.uses if one.field not in carry)
     return Needs(
@@ -134,9 +156,16 @@ def needs(ins: Instruction) -> Needs:
     )  # fmt: skip
 
 
+def _has_octets(ins: Instruction) -> bool:
+    """Return whether A or B of a product of small floats has eight bits."""
+    return ins.mnemonic.endswith("_f8f6f4") and any(ins.fields[one] < 2 for one in FACTOR_FORMATS.values())
+
+
 @remembered
 def misaligned(ins: Instruction) -> int | None:
     """Return the first of several VGPRs, if its number is odd."""
+    if ins.mnemonic == UNALIGNED:
+        return None
     return next(
         (one.index for one in ins.operands if one.kind == "vgpr" and one.size_bits > 32 and one.index % 2), None
     )
@@ -235,7 +264,9 @@ class GcnSequence:
                 continue
             for register in of.writes:
                 if register in before.result:
-                    self._require(since, before.to_factor, f"{vector_name(register)} was written by a matrix product")
+                    self._require(
+                        since, before.to_overwritten, f"{vector_name(register)} was written by a matrix product"
+                    )
                 elif register in before.addend:
                     needed = before.to_overwritten_addend
                     self._require(since, needed, f"{vector_name(register)} was read as C by a matrix product")
@@ -267,6 +298,9 @@ class GcnSequence:
             source = _numbers((one for one in ins.uses if one.field == "src0"), "vgpr")
             self._far(self._vectors, source, VECTOR_TO_DPP, vector_name, "written by the vector ALU")
             self._far(self._scalars, (EXEC_LO,), EXEC_TO_DPP, scalar_name, "written by the vector ALU")
+        if ins.mnemonic in _PERMUTES:
+            self._far(self._vectors, of.reads, VECTOR_TO_PERMUTE, vector_name, "written by the vector ALU")
+            self._far(self._scalars, (EXEC_LO,), EXEC_TO_PERMUTE, scalar_name, "written by the vector ALU")
         if ins.mnemonic in _READS_LANE:
             self._far(self._vectors, of.reads, VECTOR_TO_LANE, vector_name, "written by the vector ALU")
         if ins.mnemonic in _READS_LANE or ins.mnemonic == "v_writelane_b32":
@@ -329,5 +363,7 @@ class GcnSequence:
 
 
 def _high_result(ins: Instruction) -> bool:
-    """Return whether op_sel puts the result in the high half of its register."""
+    """Return whether op_sel puts the result in the high half of its register, or on CDNA4 in any part of it."""
+    if ins.generation.late_products and ins.mnemonic.startswith(_PART_WRITERS) and ins.defs[0].size_bits == 32:
+        return True
     return ins.format == "VOP3" and bool(ins.fields.get("opsel", 0) >> 3 & 1) and any(one.high for one in ins.defs)

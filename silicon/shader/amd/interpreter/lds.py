@@ -12,7 +12,7 @@ import numpy as np
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.interpreter.atomics import Flush, operation
-from ringup.silicon.shader.amd.interpreter.memory import atomic_size, lds_aligned
+from ringup.silicon.shader.amd.interpreter.memory import atomic_size, force_aligned, lds_aligned
 from ringup.silicon.shader.amd.interpreter.spaces import (
     LdsSpace,
     Transfer,
@@ -43,7 +43,9 @@ TRANSFERS = {
 }  # fmt: skip
 _TWO = re.compile(r"ds_(load|store|storexchg)_2addr(_stride64)?(?:_rtn)?_b(32|64)")
 _ATOMIC = re.compile(r"ds_(\w+?)_(?:rtn_)?(b?f16|[iufb](?:32|64))")
+_TRANSPOSED = re.compile(r"ds_load_b(64|96)_tr_b(16|8|6|4)")
 _VERBS = {"cmpstore": "cmpswap", "storexchg": "swap"}  # names that memory atomics spell differently
+_ROW = 16
 _LANES = 32  # permutations stay within a half of a wave64 on RDNA3
 
 
@@ -59,6 +61,10 @@ def data_share(step: Step) -> None:
     two = _TWO.fullmatch(mnemonic)
     if two is not None:
         _two_addresses(step, two[1], int(two[3]) // 8, 64 if two[2] else 1)
+        return
+    transposed = _TRANSPOSED.fullmatch(mnemonic)
+    if transposed is not None:
+        _transposed(step, int(transposed[1]) // 8, int(transposed[2]))
         return
     _, verb, rest = mnemonic.split("_", 2)
     if verb in ("load", "store"):
@@ -120,6 +126,31 @@ def _two_addresses(step: Step, verb: str, size: int, stride: int) -> None:
         _issue_load(step, first, 2 * count, lanes)
     else:
         step.issue(step.orders.lds)
+
+
+def _transposed(step: Step, size_bytes: int, bits: int) -> None:
+    """Load elements of `bits` bits of 16 lanes and give lane i the i-th element of each of their rows of 16.
+
+    The first lanes have the first row. Source: CDNA4 ISA reference, "MFMA Transpose Load from LDS", which gives what
+    K a lane has. GUESS: the rows of a 16-lane group are its own.
+    """
+    lanes, first, registers = step.regs.exec_lanes(), step.field["vdst"], size_bytes // 4
+    if not lanes.all():
+        if step.machine.strict:
+            raise RuleBroken("illegal", f"{step.ins.spelling} while a lane is not active")
+        raise Unmodelled(f"{step.ins.spelling} at {step.pc:#x} while a lane is not active")
+    where = force_aligned(step, _addresses(step, lanes, step.ins.offset), size_bytes & -size_bytes, lanes)
+    data, undefined = LdsSpace(step).read(byte_addresses(where, size_bytes), lanes)
+    places = np.unpackbits(np.ascontiguousarray(data), axis=1, bitorder="little").reshape(-1, _ROW, size_bytes * 8)
+    # By group of lanes, row of 16 elements, element and bit.
+    rows = places.reshape(len(places), -1, _ROW, bits).transpose(0, 2, 1, 3)
+    found = np.packbits(rows.reshape(lanes.size, -1), axis=1, bitorder="little")
+    unknown = None
+    if undefined is not None:
+        groups = np.asarray(undefined).reshape(len(places), -1).any(axis=1)
+        unknown = np.repeat(groups, _ROW)[:, None] & np.ones_like(undefined)
+    deliver(step, first, Transfer(size_bytes), found, unknown, lanes, step.orders.lds)
+    _issue_load(step, first, registers, lanes)
 
 
 def lds_flush(step: Step, name: str) -> Flush:

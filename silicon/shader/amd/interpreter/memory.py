@@ -61,6 +61,7 @@ _NOT_MODELLED = (
 )
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero on RDNA3
 LDS_ADDRESS_MASK = 0x1_FFFF  # of a FLAT address on RDNA4
+LDS_BASE_MASK = 0x3_FFFC  # of M0, where loads to LDS begin
 # An aperture is 4 GiB: its high dword is its half of SH_MEM_BASES, shifted left by 16.
 APERTURE_SHIFT = 32
 
@@ -117,18 +118,20 @@ def vector_memory(step: Step) -> None:
 def load_to_lds(step: Step, transfer: Transfer, parts: Iterable[Part], lanes: Lanes) -> None:
     """Load a dword of each lane to LDS, from M0 and the instruction's offset up, lane after lane.
 
-    Smaller values are extended to a dword. Source: CDNA3 ISA reference, "Memory Buffer Load to LDS"; LLVM AMDGPUUsage.
+    Smaller values are extended to a dword. Three or four dwords have four each. Source: CDNA3 and CDNA4 ISA references,
+    "Memory Buffer Load to LDS"; LLVM AMDGPUUsage.
     """
     data = np.zeros((lanes.size, transfer.size_bytes), np.uint8)
     for space, some, addresses in parts:
         found, _ = space.read(addresses, some)
         data[some] = found[some]
-    words = np.zeros((lanes.size, 4), np.uint8)
+    words = np.zeros((lanes.size, max(transfer.size_bytes, 4)), np.uint8)
     words[:, : transfer.size_bytes] = data
     if transfer.signed:
         words[:, transfer.size_bytes :] = np.where(data[:, -1:] & 0x80, 0xFF, 0)
-    start = (step.regs.scalar(M0) & 0xFFFF) + step.ins.offset
-    at = byte_addresses(start + 4 * np.arange(lanes.size, dtype=np.int64), 4)
+    start = (step.regs.scalar(M0) & LDS_BASE_MASK) + step.ins.offset
+    stride = 4 if transfer.size_bytes <= 4 else 16
+    at = byte_addresses(start + stride * np.arange(lanes.size, dtype=np.int64), words.shape[1])
     LdsSpace(step).write(at, lanes, words, None)
     step.issue(step.orders.loads)
 

@@ -1,4 +1,4 @@
-"""MFMA and SMFMAC of CDNA3: D = A x B + C of blocks of matrices, spread over the 64 lanes; EXEC is ignored.
+"""MFMA and SMFMAC of CDNA3 and CDNA4: D = A x B + C of blocks of matrices, spread over the 64 lanes; EXEC is ignored.
 
 A lane has consecutive elements of a row of A, or of a column of B, along K. Lane numbers go through the rows of a
 block, then through the blocks, then through the parts of K. Four rows of C and D follow each other in the registers of
@@ -6,8 +6,10 @@ a lane. The next four are in the next group of lanes, and a lane's number in its
 are in registers of their own. f64 and the products of 4x4 differ: see `Shape.places`. SMFMAC adds to D, and its A has
 two of every four elements; src2 gives their places.
 
+CDNA4's deeper products have twice as many elements in a lane. Those of its sparse ones are two halves along K.
+
 Source: CDNA3 ISA reference, "Matrix Arithmetic Instructions"; AMD matrix instruction calculator (layouts). GUESS: the
-direction of BLGP's rotation.
+direction of BLGP's rotation; that A of CDNA4's deeper sparse products is in halves, as B is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ringup.silicon.shader.amd.decoding.products import BITS, LANES, NAMES, Shape, shape_of
+from ringup.silicon.shader.amd.decoding.products import BITS, CDNA4_NAMES, LANES, NAMES, Shape, shape_of
 from ringup.silicon.shader.amd.values.context import KEEP_INPUTS, KEEP_RESULTS, Ctx, Vector
 from ringup.silicon.shader.amd.values.float_arithmetic import fuse
 from ringup.silicon.shader.amd.values.floats import F32, F64, NEAREST, Bits
@@ -37,10 +39,17 @@ def _elements(registers: Bits, bits: int) -> Bits:
     return found if bits == 64 else found.astype(U32)
 
 
-def _rows(shape: Shape, elements: Bits) -> Bits:
+def rows_of(shape: Shape, elements: Bits) -> Bits:
     """Return (lane, element) of A or B as (block, row or column, along K)."""
     held = elements.reshape(-1, shape.blocks, shape.size, elements.shape[1])
     return held.transpose(1, 2, 0, 3).reshape(shape.blocks, shape.size, -1)
+
+
+def _sparse_rows(shape: Shape, elements: Bits) -> Bits:
+    """Return (lane, element) of a sparse product as (row or column, along K). A lane's elements are of `shape.parts`
+    parts of K.
+    """
+    return np.concatenate([rows_of(shape, one)[0] for one in np.split(elements, shape.parts, axis=1)], axis=1)
 
 
 def broadcast_lanes(pattern: int) -> NDArray[np.int64]:
@@ -84,7 +93,7 @@ def _integers(a: Bits, b: Bits, c: Bits) -> Bits:
     return (total & 0xFFFF_FFFF).astype(U32)
 
 
-def _gathered(shape: Shape, registers: Bits) -> Bits:
+def gathered(shape: Shape, registers: Bits) -> Bits:
     """Return C by block, row and column."""
     lane, register = shape.places
     if shape.result == "f64":
@@ -94,7 +103,7 @@ def _gathered(shape: Shape, registers: Bits) -> Bits:
     return found[lane, register]
 
 
-def _scattered(shape: Shape, matrix: Bits) -> Bits:
+def scattered(shape: Shape, matrix: Bits) -> Bits:
     """Return D by lane and register; two registers as one u64 a lane."""
     lane, register = shape.places
     count = shape.blocks * shape.size * shape.size // LANES
@@ -104,12 +113,12 @@ def _scattered(shape: Shape, matrix: Bits) -> Bits:
     return dwords.view("<u8")[:, 0] if dwords.shape[1] == 2 else dwords
 
 
-def _dense(shape: Shape) -> Vector:
+def _dense(shape: Shape, types: tuple[str, str]) -> Vector:
     bits = BITS[shape.types[0]]
 
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
         first, second, pattern = _elements(a, bits), _elements(b, bits), ctx.ins.fields["blgp"]
-        addend = _gathered(shape, c)
+        addend = gathered(shape, c)
         # Signs instead of a pattern.
         if shape.result == "f64":
             sign = U64(1 << 63)
@@ -118,14 +127,14 @@ def _dense(shape: Shape) -> Vector:
             )
         else:
             second = second[broadcast_lanes(pattern)]
-        left, right = _broadcast_blocks(ctx, shape, _rows(shape, first)), _rows(shape, second)
+        left, right = _broadcast_blocks(ctx, shape, rows_of(shape, first)), rows_of(shape, second)
         if shape.types[0] in ("f32", "f64"):
             total = _chain(ctx, shape, left, right, addend)
         elif shape.types[0] == "i8":
             total = _integers(left, right, addend)
         else:
-            total = multiply_add(shape.types, left, right, addend)
-        return _scattered(shape, total)
+            total = multiply_add(types, left, right, addend)
+        return scattered(shape, total)
 
     return run
 
@@ -142,23 +151,23 @@ def _index_bits(ctx: Ctx, shape: Shape, index: Bits) -> Bits:
     return index.reshape(LANES, 1) >> places & U32(3)
 
 
-def _sparse(shape: Shape) -> Vector:
+def _sparse(shape: Shape, types: tuple[str, str]) -> Vector:
     bits = BITS[shape.types[0]]
 
     def run(ctx: Ctx, d: Bits, a: Bits, b: Bits, index: Bits) -> Bits:
-        kept, right = _rows(shape, _elements(a, bits))[0], _rows(shape, _elements(b, bits))[0]
-        within = _rows(shape, _index_bits(ctx, shape, index))[0].astype(np.int64)
+        kept, right = _sparse_rows(shape, _elements(a, bits)), _sparse_rows(shape, _elements(b, bits))
+        within = _sparse_rows(shape, _index_bits(ctx, shape, index)).astype(np.int64)
         places = within + np.arange(kept.shape[1]) // 2 * 4
         # By row, column and kept element: what of B it is multiplied with.
         partners = right[np.arange(shape.size)[None, :, None], places[:, None, :]]
         factors = np.broadcast_to(kept[:, None, :], partners.shape)
-        addend = _gathered(shape, d)
+        addend = gathered(shape, d)
         if shape.types[0] == "i8":
             products = sign_extended(factors, 8) * sign_extended(partners, 8)
             total = (products.sum(axis=-1)[None] + addend.astype(np.int64) & 0xFFFF_FFFF).astype(U32)
         else:
-            total = multiply_add_pairs(shape.types, factors[None], partners[None], addend)
-        return _scattered(shape, total)
+            total = multiply_add_pairs(types, factors[None], partners[None], addend)
+        return scattered(shape, total)
 
     return run
 
@@ -169,17 +178,20 @@ def undefined_registers(shape: Shape, a: Lanes, b: Lanes, added: Lanes) -> Lanes
     `a` and `b` are the undefined lanes of A (for a sparse product of its indices too) and B, `added` those of C by lane
     and register (pair of registers for f64).
     """
-    rows, columns = (_rows(shape, one[:, None]).any(axis=2) for one in (a, b))
+    rows, columns = (rows_of(shape, one[:, None]).any(axis=2) for one in (a, b))
     lane, register = shape.places
     found = np.zeros_like(added)
     found[lane, register] = rows[:, :, None] | columns[:, None, :]
     return np.asarray(found | added, np.bool_)
 
 
-def _named(mnemonic: str) -> Vector:
+def _named(mnemonic: str, octets: str = "") -> Vector:
+    """Return the function of a product. `octets` is what 8-bit floats are of: OCP on CDNA4."""
     shape = shape_of(mnemonic)
     assert shape is not None
-    return _sparse(shape) if shape.is_sparse else _dense(shape)
+    first, second = (f"{octets}{one}" if one in ("fp8", "bf8") else one for one in shape.types)
+    return (_sparse if shape.is_sparse else _dense)(shape, (first, second))
 
 
 MFMA: dict[str, Vector] = {name: _named(name) for name in NAMES}
+CDNA4_MFMA: dict[str, Vector] = {name: _named(name, "ocp_") for name in CDNA4_NAMES}

@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ringup.silicon.shader.amd.interpreter.mfma import MFMA
+from ringup.silicon.shader.amd.interpreter.mfma import CDNA4_MFMA, MFMA
+from ringup.silicon.shader.amd.interpreter.mfma_scaled import SCALED
 from ringup.silicon.shader.amd.interpreter.valu_matrix import MATRIX
 from ringup.silicon.shader.amd.values.cdna import CDNA
+from ringup.silicon.shader.amd.values.cdna4 import CDNA4
 from ringup.silicon.shader.amd.values.compare import COMPARE
 from ringup.silicon.shader.amd.values.context import Ctx, Scalar, Vector, finish, modify
 from ringup.silicon.shader.amd.values.convert import CONVERT
@@ -43,7 +45,7 @@ from ringup.silicon.shader.amd.values.salu import SALU
 from ringup.silicon.shader.amd.values.scalar_floats import SCALAR_FLOATS
 from ringup.silicon.shader.amd.values.transcendental import TRANSCENDENTAL
 
-__all__ = ["CDNA_VALUES", "VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
+__all__ = ["CDNA4_VALUES", "CDNA_VALUES", "GCN_VALUES", "VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 
 # NumPy warns about ordinary results of hardware: overflow, 0/0, NaN to integer.
 _quiet = np.errstate(all="ignore")
@@ -55,6 +57,10 @@ VALUES: dict[str, Vector | Scalar] = {
 VALUES |= INT | LANES | SALU
 # Those of CDNA: some names mean something else there.
 CDNA_VALUES: dict[str, Vector | Scalar] = VALUES | {name: _quiet(run) for name, run in (CDNA | MFMA).items()}
+_WITHOUT_XF32 = {name: run for name, run in CDNA_VALUES.items() if "xf32" not in name}
+CDNA4_VALUES = _WITHOUT_XF32 | {name: _quiet(run) for name, run in (CDNA4 | CDNA4_MFMA | SCALED).items()}
+# By generation; the others have `VALUES`.
+GCN_VALUES = {"CDNA 3": CDNA_VALUES, "CDNA 4": CDNA4_VALUES}
 
 
 def base_mnemonic(mnemonic: str) -> str:

@@ -1,4 +1,4 @@
-"""Sums of products in CDNA3's matrix cores, bit for bit as they were measured on cards.
+"""Sums of products in CDNA's matrix cores, bit for bit as they were measured on cards of CDNA3.
 
 f32 and f64: one fused multiply-add after the other along K. f16, bf16 and xf32: eight products (four of xf32) at a time
 are cut, towards zero, to multiples of 2**-24 of the largest one's exponent, the sum of its factors'. Then their sum and
@@ -7,7 +7,8 @@ result is rounded to nearest even. 8-bit floats: sixteen products, those of even
 sums are added as said. Denormals are used and given in any MODE. xf32 is an f32 without its lowest 13 bits.
 
 Source: MMA-Sim (microsoft/MMA-Sim, mmasim/arithmetic/fdpa.py and amd/sim.py; arXiv 2511.10909), which was compared with
-an MI300X. GUESS: the payload of NaNs; that sparse products add the kept elements alone.
+an MI300X. GUESS: CDNA4 adds alike, with 8-bit floats of OCP; the payload of NaNs; that sparse products add the kept
+elements alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from ringup.silicon.shader.amd.values.floats import BF16, F16, F32, Bits, Format
 from ringup.silicon.shader.amd.values.fnuz import FORMS, Small
 from ringup.silicon.shader.amd.values.fnuz import values as small_values
 from ringup.silicon.shader.amd.values.integers import U32
+from ringup.silicon.shader.amd.values.small_floats import BF8, FP8
+from ringup.silicon.shader.amd.values.small_floats import Small as OcpSmall
+from ringup.silicon.shader.amd.values.small_floats import values as ocp_values
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -30,7 +34,8 @@ NOWHERE = -126  # the exponent of a product that is zero
 NAN = 0x7FC0_0000
 XF32_DROPPED = 13
 # By the name of the elements' type: products that are added at a time.
-GROUPS = {"f16": 8, "bf16": 8, "xf32": 4, "fp8": 16, "bf8": 16}
+GROUPS = {"f16": 8, "bf16": 8, "xf32": 4, "fp8": 16, "bf8": 16, "ocp_fp8": 16, "ocp_bf8": 16}
+_OCTETS: dict[str, Small | OcpSmall] = {**FORMS, "ocp_fp8": FP8, "ocp_bf8": BF8}
 
 
 class Factor(NamedTuple):
@@ -59,19 +64,19 @@ def _opened(form: Format, bits: Bits, dropped: int = 0) -> Factor:
     return Factor(size, np.maximum(field, 1) - form.bias, form.mantissa_bits - dropped, number)
 
 
-def _opened_small(form: Small, octets: Bits) -> Factor:
-    number = small_values(form, octets)
+def _opened_small(form: Small | OcpSmall, octets: Bits) -> Factor:
+    number = ocp_values(form, octets) if isinstance(form, OcpSmall) else small_values(form, octets)
     field = (octets.astype(np.int64) & 0x7F) >> form.mantissa_bits
     exponent = np.maximum(field, 1) - form.bias
-    finite = np.where(np.isnan(number), 0.0, number)
+    finite = np.where(np.isfinite(number), number, 0.0)
     size = np.ldexp(finite, form.mantissa_bits - exponent).astype(np.int64)
     return Factor(size, exponent, form.mantissa_bits, number)
 
 
 def opened(type_: str, bits: Bits) -> Factor:
     """Return elements of a type taken apart."""
-    if type_ in FORMS:
-        return _opened_small(FORMS[type_], bits)
+    if type_ in _OCTETS:
+        return _opened_small(_OCTETS[type_], bits)
     return _opened(F32, bits, XF32_DROPPED) if type_ == "xf32" else _opened({"f16": F16, "bf16": BF16}[type_], bits)
 
 
@@ -94,7 +99,7 @@ def _step(type_: str, a: Factor, b: Factor, c: Bits) -> Bits:
     """Return one group of products along the last axis, plus `c` of f32."""
     size, exponent, place = a.size * b.size, a.exponent + b.exponent, a.place + b.place
     addend = _opened(F32, c)
-    if type_ in FORMS:
+    if type_ in _OCTETS:
         (even, first), (odd, second) = (_cut_sum(size[..., at::2], exponent[..., at::2], place) for at in (0, 1))
         largest = np.maximum(first, second)
         total = _down(even, largest - first) + _down(odd, largest - second)
@@ -103,7 +108,7 @@ def _step(type_: str, a: Factor, b: Factor, c: Bits) -> Bits:
     whole = np.maximum(largest, addend.exponent)
     total = _down(total << SUM_CUT - CUT, whole - largest)
     below = _down(addend.size << CUT - addend.place, whole - addend.exponent)
-    if type_ in FORMS:
+    if type_ in _OCTETS:
         below = np.where(addend.exponent < whole - CUT - 1, 0, below)
     total = total + (below << SUM_CUT - CUT)
     with np.errstate(over="ignore"):
