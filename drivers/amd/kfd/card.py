@@ -181,11 +181,18 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def pin(self, buffer: Any, name: str = "") -> Buffer:
-        """Let the card reach the caller's memory without a copy: a writable buffer of whole pages. Free the result
-        before that memory is freed.
+        """Let the card reach the caller's memory without a copy: any writable and contiguous object with the buffer
+        protocol, such as a NumPy array or an `mmap`. Free the result before that memory is freed.
+
+        The kernel maps whole pages, so the card reaches what else lies in the first and the last one. It follows the
+        pages where the kernel moves them. The result's `gpu_va` is the CPU's address where the card has it free, so
+        pointers hold on both sides then.
         """
         self._check()
-        return self._memory.pin(memoryview(buffer).cast("B"), name)
+        view = memoryview(buffer)
+        if not view.c_contiguous:
+            raise ValueError("a card can be given memory that is contiguous, which this buffer is not")
+        return self._memory.pin(view.cast("B") if view.nbytes else memoryview(b""), name)
 
     def export(self, buffer: Buffer) -> int:
         """Return a file descriptor (a dma-buf) of a buffer's memory, for `import_buffer` of another process, which gets

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +21,7 @@ from ringup.drivers.amd.memory.table import BufferTable, Usage, whole_size
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.kfd.device import KfdDevice
-from ringup.drivers.transport.linux.dma import Anchor, callers_pages
+from ringup.drivers.transport.linux.dma import Anchor, callers_bytes
 from ringup.drivers.transport.linux.mapping import give_up, reserve
 from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
 
@@ -43,7 +44,7 @@ class Held:
     """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages.
 
     `lent`: it is another card's, mapped for this one at the address that it has there. `outlives`: then it becomes this
-    card's when the other one frees it.
+    card's when the other one frees it. `first_va`: where its first page lies, if the buffer begins inside the page.
     """
 
     buffer: Buffer
@@ -53,6 +54,7 @@ class Held:
     anchor: Anchor | None = None
     lent: bool = False
     outlives: bool = False
+    first_va: int = 0
 
 
 class NoWindow:
@@ -134,14 +136,15 @@ class KfdMemory:
         return buffer
 
     def pin(self, memory: memoryview, name: str = "") -> Buffer:
-        """Let the card reach the caller's pages where they are. Freeing the buffer ends that; the pages stay the
-        caller's.
+        """Let the card reach the caller's memory where it is, with all of the pages that it lies in. Freeing the buffer
+        ends that; the memory stays the caller's. The card sees it at the CPU's address where that is free.
         """
         self.admit()
-        anchor = callers_pages(memory)
+        anchor = callers_bytes(memory)
         view = memory.cast("B")[:]
+        offset = anchor.address % PAGE_BYTES
         buffer = Buffer(self, 0, anchor.size_bytes, "host", view, name)
-        held = Held(buffer, anchor.size_bytes, anchor=anchor)
+        held = Held(buffer, -(-(offset + anchor.size_bytes) // PAGE_BYTES) * PAGE_BYTES, anchor=anchor)
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | COMMON | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | UNCACHED
         with undone_on_error(anchor.release), undone_on_error(view.release):
             self._take(held, flags, None, seen=False)
@@ -267,7 +270,8 @@ class KfdMemory:
         )
         gpu_va, over = self._address(held, align, seen=seen)
         with undone_on_error(partial(self.va.free, gpu_va)):
-            user_address = held.anchor.address if held.anchor else 0
+            offset = held.anchor.address % PAGE_BYTES if held.anchor else 0
+            user_address = held.anchor.address - offset if held.anchor else 0
             try:
                 made = calls.alloc(device.gpu_id, gpu_va, size, flags, user_address=user_address, doing=doing)
             except OutOfMemory as error:
@@ -279,8 +283,8 @@ class KfdMemory:
                         held.mapping = device.map_memory(
                             made.mmap_offset, size, f"{device.name}: mapping {doing}", over
                         )
-        held.handle = made.handle
-        self.table.add(gpu_va, held)
+        held.handle, held.first_va = made.handle, gpu_va
+        self.table.add(gpu_va + offset, held)
 
     def _address(self, held: Held, align: int | None, *, seen: bool) -> tuple[int, mmap.mmap | None]:
         """Return an address for a buffer, and the reserved pages of this process at the same address, if there are any.
@@ -290,6 +294,12 @@ class KfdMemory:
         a queue's pointers, lies at the same address for both, where that is free.
         """
         buffer, size = held.buffer, held.mapped_bytes
+        if held.anchor is not None:
+            address = held.anchor.address - held.anchor.address % PAGE_BYTES
+            # another buffer or another array in the same page may have it: the card sees this one elsewhere then
+            with suppress(ValueError):
+                self.va.reserve(address, size, buffer.name)
+                return address, None
         if seen and buffer.where == "host" and size == PAGE_BYTES:
             try:
                 pages, address = reserve(size)
@@ -320,7 +330,7 @@ class KfdMemory:
             return
         if held.anchor is not None:
             held.anchor.release()
-        self.va.free(gpu_va)
+        self.va.free(held.first_va or gpu_va)
 
     def _take_back(self, buffer: Buffer, how: str) -> bool:
         """End what other cards have mapped of a buffer, but for what outlives it: that becomes the first one's. Return

@@ -73,13 +73,20 @@ class Anchor:
         self._held = None
 
 
+def callers_bytes(buffer: memoryview) -> Anchor:
+    """Return the address of the caller's memory. Raises `ValueError` unless it is writable, contiguous and not
+    empty.
+    """
+    if buffer.readonly or not buffer.c_contiguous or not buffer.nbytes:
+        raise ValueError("a card can be given memory that is writable, contiguous and not empty, which this is not")
+    return Anchor(buffer.cast("B"))
+
+
 def callers_pages(buffer: memoryview) -> Anchor:
     """Return the address of the caller's memory. Raises `ValueError` unless it is writable, contiguous and whole
     pages.
     """
-    if buffer.readonly or not buffer.c_contiguous:
-        raise ValueError("a card can be given memory that is writable and contiguous, which this buffer is not")
-    anchor = Anchor(buffer.cast("B"))
+    anchor = callers_bytes(buffer)
     if anchor.address % PAGE or anchor.size_bytes % PAGE or not anchor.size_bytes:
         address, size_bytes = anchor.address, anchor.size_bytes
         anchor.release()

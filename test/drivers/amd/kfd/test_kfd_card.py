@@ -3,6 +3,7 @@
 No engine runs here, so nothing is submitted: `test/guest/kfd.py` runs the card on the real amdgpu.
 """
 
+import ctypes
 import errno
 import mmap
 import os
@@ -88,8 +89,29 @@ def test_the_callers_pages_are_given_by_their_address(compute, memory):
     assert flags(compute) & (VRAM | GTT | USERPTR) == USERPTR
     pinned.free()
     pages.close()
-    with pytest.raises(ValueError, match="whole pages"):
-        memory.pin(memoryview(bytearray(100)))
+
+
+def test_memory_that_begins_inside_a_page_is_given_with_its_pages(compute, memory):
+    pages = mmap.mmap(-1, 16384)
+    first, second = memoryview(pages)[100:5000], memoryview(pages)[5000:6000]
+    pinned = memory.pin(first, "first")
+    where, size, _ = list(compute.memory.values())[-1]
+    assert size == 8192
+    assert (pinned.size_bytes, pinned.gpu_va) == (4900, where + 100)
+    # at the CPU's own address, as far as that is free: the second one shares a page with the first
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    other = memory.pin(second, "second")
+    assert where == start
+    assert other.gpu_va % 4096 == 5000 % 4096
+    assert other.gpu_va != start + 5000
+    used = memory.va.used_bytes
+    for buffer in (pinned, other):
+        buffer.free()
+    assert memory.va.used_bytes < used
+    memory.va.reserve(start, 8192, "free again")
+    memory.va.free(start)
+    with pytest.raises(ValueError, match="writable, contiguous and not empty"):
+        memory.pin(memoryview(bytes(100)))
 
 
 @pytest.mark.parametrize("call", ["alloc_memory_of_gpu", "map_memory_to_gpu"])
