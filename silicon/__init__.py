@@ -53,6 +53,6 @@ def card(
 
 def cards() -> list[str]:
     """Return the names that `card` accepts."""
-    from ringup.silicon.amd.board.chips import CHIPS
+    from ringup.silicon.amd.board.chips import every
 
-    return sorted(CHIPS)
+    return list(every())

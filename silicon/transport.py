@@ -34,12 +34,12 @@ def _packages(doing: str) -> Iterator[None]:
 
 @_packages("listing virtual cards")
 def find() -> Iterable[Found]:
-    """List the virtual cards, both in a slot and in enclosures."""
+    """List the virtual cards, both in a slot and in enclosures. An accelerator has no plug for an enclosure's slot."""
     # a listing must not cost the models
-    from ringup.silicon.amd.board.chips import CHIPS
+    from ringup.silicon.amd.board.chips import CHIPS, every
 
     return [
-        *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()),
+        *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in every().items()),
         *(
             Found(f"virtual:{name}@{bridge}", f"{row.product} behind a model of an ASM2464PD, {text}")
             for name, row in CHIPS.items()
@@ -89,10 +89,13 @@ def _through(
 ) -> Via:
     """Make the card, the enclosure and the USB host that do not exist yet, and return the route to the card."""
     from ringup.silicon import card as make
+    from ringup.silicon.amd.board.chips import CHIPS
     from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
     if bridge not in ENCLOSURES:
         raise NoSuchCard(f"no virtual bridge {bridge!r}; there are: {', '.join(ENCLOSURES)}")
+    if name not in CHIPS:
+        raise NoSuchCard(f"virtual:{name}@{bridge}: a module of a server's board does not fit into an enclosure's slot")
     if enclosure is None:
         of_card = {key: options.pop(key) for key in CARD_OPTIONS if key in options}
         if card is not None and of_card:

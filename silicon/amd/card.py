@@ -508,6 +508,7 @@ class VirtualRadeon:
         if self.chip.cores > 1:
             self._partition(1)
         self._locate(self.gfxhubs)
+        self.psp.ring.forget_engines()
         self.gpu.forget()
 
     def _function_reset(self, kind: str) -> None:

@@ -384,15 +384,22 @@ NAVI44 = replace(
     vbios_version="ATOMBIOSBK-AMD VER022.001.002.044.000001",
 )
 
+# the Radeons; `every` has the accelerators too
 CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33, NAVI44, NAVI48)}
+
+
+def every() -> dict[str, ChipRow]:
+    """Return all rows by name, in the order of their names."""
+    # it builds on this module
+    from ringup.silicon.amd.board.instinct import INSTINCTS
+
+    return dict(sorted((CHIPS | INSTINCTS).items()))
 
 
 def find(name: str) -> ChipRow:
     """Return the row of a chip; an unknown name raises `NoSuchCard`, which lists the known ones."""
-    # it builds on this module
-    from ringup.silicon.amd.board.instinct import UNLISTED
-
+    rows = every()
     try:
-        return (CHIPS | UNLISTED)[name]
+        return rows[name]
     except KeyError:
-        raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(CHIPS)}") from None
+        raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(rows)}") from None

@@ -33,6 +33,12 @@ PAGE = 4096
 BAD_PARAMETERS, BAD_STATE, NOT_FOUND, OUT_OF_MEMORY = 0xFFFF_0006, 0xFFFF_0007, 0xFFFF_0008, 0xFFFF_000C
 
 BEFORE_TMR = {gfx.GFX_FW_TYPE_SMU, gfx.GFX_FW_TYPE_REG_LIST, gfx.GFX_FW_TYPE_PPTABLE, gfx.GFX_FW_TYPE_P2S_TABLE}
+# what a mode-2 reset loses: aldebaran.c, mode2_restore_ip, loads these again
+LOST_WITH_ENGINES = {
+    gfx.GFX_FW_TYPE_SDMA0, gfx.GFX_FW_TYPE_SDMA1, gfx.GFX_FW_TYPE_SDMA2, gfx.GFX_FW_TYPE_SDMA3, gfx.GFX_FW_TYPE_CP_MEC,
+    gfx.GFX_FW_TYPE_CP_MEC_ME1, gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_CNTL, gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_GPM_MEM,
+    gfx.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_MEM, gfx.GFX_FW_TYPE_RLC_G,
+}  # fmt: skip
 # without these the graphics core cannot start
 AUTOLOAD_NEEDS = (gfx.GFX_FW_TYPE_RLC_G, gfx.GFX_FW_TYPE_IMU_I, gfx.GFX_FW_TYPE_IMU_D, gfx.GFX_FW_TYPE_RS64_MEC)
 
@@ -95,6 +101,10 @@ class Ring:
         """Forget everything; work in progress ends without an answer."""
         self.generation += 1
         self._forget()
+
+    def forget_engines(self) -> None:
+        """Forget the firmware of graphics cores and copy engines, which a reset has lost."""
+        self.images = {kind: data for kind, data in self.images.items() if kind not in LOST_WITH_ENGINES}
 
     # --- the ring -----------------------------------------------------------------------------------------------
     def create(self, base: int, size_bytes: int) -> int:

@@ -303,7 +303,7 @@ def test_an_unknown_card_is_refused_with_the_known_ones():
 
 def test_the_transport_lists_every_card_as_one_that_can_be_opened():
     bridges = ("", "@asm2464pd", "@asm2464pd-patched", "@asm2464pd-stock")
-    names = {f"virtual:{name}{bridge}" for name in CHIPS for bridge in bridges}
+    names = {f"virtual:{name}{bridge}" for name in CHIPS for bridge in bridges} | {"virtual:mi300x"}
     assert {(found.name, found.skipped) for found in transport.find()} == {(name, "") for name in names}
 
 
@@ -322,6 +322,8 @@ def test_opening_a_name_makes_a_new_card_unless_one_is_given():
         transport.open("navi31", card=one, **small)
     with pytest.raises(NoSuchCard):
         transport.open("navi99@asm2464pd")
+    with pytest.raises(NoSuchCard, match="does not fit into an enclosure's slot"):
+        transport.open("mi300x@asm2464pd")
     with pytest.raises(NoSuchCard, match="no virtual bridge 'asm1'"):
         transport.open("navi31@asm1")
 
