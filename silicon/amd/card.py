@@ -59,6 +59,7 @@ from ringup.silicon.shader.host.code_cache import CodeCache
 
 Block = TypeVar("Block", bound=Resettable)
 HALF_CORE = FaultKind("half_core", "from the next reset on, half of a graphics core is fused off", "which core")
+PARTITIONED = FaultKind("partitioned", "from the next reset on, the graphics cores are found split", "number of parts")
 # in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
 FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
@@ -111,7 +112,7 @@ class VirtualRadeon:
         self.log = EventLog(self.clock)
         self.faults = Faults()
         self._sign_of_life_us = SIGN_OF_LIFE_US if beside is None else LATE_SIGN_OF_LIFE_US
-        self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE)
+        self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE, PARTITIONED)
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
         self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
@@ -480,7 +481,7 @@ class VirtualRadeon:
         for block in self._blocks:
             block.reset()
         if self.chip.cores > 1:
-            self._partition(1)
+            self._partition(self.faults.get("partitioned") or 1)
         self.vram.lose()
         self._post()
 

@@ -55,13 +55,15 @@ def unfinished(card: VirtualRadeon) -> Iterator[Observation]:
 
 
 def _all(card: VirtualRadeon) -> Iterator[tuple[str, int, int]]:
-    for queue in card.gc.cp.queues.values():
-        if queue.connected:
-            # waves first: the queue may be waiting for them to end
-            for grid in queue.grids:
-                yield from _grid(card, queue, grid)
-            yield from ((line, -1, -1) for line in _queue(queue))
-    for hub in (card.gfxhub, card.mmhub):
+    for number, core in enumerate(card.cores):
+        where = f"XCC {number}, " if len(card.cores) > 1 else ""
+        for queue in core.cp.queues.values():
+            if queue.connected:
+                # waves first: the queue may be waiting for them to end
+                for grid in queue.grids:
+                    yield from ((where + line, pc, vmid) for line, pc, vmid in _grid(card, number, queue, grid))
+                yield from ((where + line, -1, -1) for line in _queue(queue))
+    for hub in (*card.gfxhubs, *card.mmhubs):
         for vmid, leaf, now in islice(hub.stale(), MAX_PLACES):
             held = f"{hub.row.name} still translates {leaf.gpu_va:#x} of vmid {vmid} by entry {leaf.flags:#x}, address {leaf.address:#x}"
             yield f"{held}; the page tables say {now}: an invalidation is missing", -1, vmid
@@ -90,7 +92,7 @@ def _copy(engine: Sdma, queue: CopyQueue) -> Iterator[str]:
         yield f"{name} has {queue.ring.end - queue.ring.position:#x} bytes to do, and its engine is halted"
 
 
-def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, int, int]]:
+def _grid(card: VirtualRadeon, core: int, queue: Queue, grid: Grid) -> Iterator[tuple[str, int, int]]:
     """Yield the places where a grid's waves are: first those that run, then those at a barrier."""
     run, vmid, slot = grid.run, grid.order.vmid, queue.hqd.slot
     if run is None:
@@ -108,21 +110,24 @@ def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, 
             else "halted, before" if grid.hung
             else "running, before"
         )  # fmt: skip
-        line = f"queue {slot}: {count} {what} {pc:#x}: {_instruction(card, vmid, first)}; the first is {first.name}"
+        line = (
+            f"queue {slot}: {count} {what} {pc:#x}: {_instruction(card, core, vmid, first)}; the first is {first.name}"
+        )
         yield f"{line}, of {run.instructions} instructions so far", pc, vmid
     if len(shown) > MAX_PLACES:
         yield f"queue {slot}: waves at {len(shown) - MAX_PLACES} more places", -1, -1
 
 
-def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
+def _instruction(card: VirtualRadeon, core: int, vmid: int, wave: WaveState) -> str:
     """Return the text of the instruction that a wave executes next, if its memory can be read. The read is not
     recorded.
     """
-    size = card.gfxhub.reach(vmid, wave.pc, MAX_INSTRUCTION_BYTES)
+    hub = card.gfxhubs[core]
+    size = hub.reach(vmid, wave.pc, MAX_INSTRUCTION_BYTES)
     if not size:
         return "its memory cannot be read"
     try:
-        code = card.gfxhub.read(vmid, wave.pc, size, "SQC")
+        code = hub.read(vmid, wave.pc, size, "SQC")
         return text(of_wave(decode(code, 0, generation(card.gc.dispatcher.engine.target)), wave.wave_size))
     except IllegalInstruction as error:
         return str(error)

@@ -34,6 +34,7 @@ INVALIDATE_US = 2
 PRIVATE_US = 0.5
 # by generation
 STATUS_NAMES = ("VM_L2_PROTECTION_FAULT_STATUS", "VM_L2_PROTECTION_FAULT_STATUS_LO32")
+COPIERS_PER_DIE = 4
 PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
 VA_MASK = (1 << 48) - 1
 # FB_LOCATION, AGP and FB_OFFSET registers count units of 16 MiB
@@ -67,6 +68,10 @@ class HubRow:
     semaphore: bool
     # by client id in the fault status: gfxhub_v3_0.c, mmhub_v3_0.c
     clients: tuple[str, ...]
+    # client id of a die's first copy engine, if they are not among `clients`
+    copiers: int = 0
+    # the page of faulting accesses lies in host memory, whatever VM_L2_CNTL says
+    spare_on_bus: bool = False
 
 
 GFXHUB = HubRow(
@@ -89,10 +94,14 @@ MMHUB_4_1 = replace(
 # SOC15_IH_CLIENTID_UTCL2. Source: gmc_v9_0.c, gfxhub_client_ids
 GFXHUB_9 = HubRow(
     "gfxhub", "", 0x1B, False,
-    ("CB", "DB", "IA", "WD", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG", "PA"),
+    ("CB", "DB", "IA", "WD", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG", "PA"), spare_on_bus=True,
 )  # fmt: skip
-# SOC15_IH_CLIENTID_VMC. GUESS: as on aldebaran, mmhub_client_ids_aldebaran; reads and writes have other numbers there
-MMHUB_9 = HubRow("mmhub", "", 0x12, False, ("", "", "", "MP1", "MP0", "XDP", "", "", "", "", "", "", "HDP"))
+# SOC15_IH_CLIENTID_VMC. Source: gmc_v9_0.c, mmhub_client_ids_aldebaran (GUESS: reads have the numbers of writes).
+# GUESS: where the default page is: mmhub_v1_8.c and gfxhub_v1_2.c write a bus address and leave
+# ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY alone, which later generations set
+MMHUB_9 = HubRow(
+    "mmhub", "", 0x12, False, ("", "", "", "MP1", "MP0", "XDP", "", "", "", "", "", "", "HDP"), 256, True,
+)  # fmt: skip
 # by major version of GC
 MEMORY_HUBS = {9: MMHUB_9, 11: MMHUB, 12: MMHUB_4_1}
 GFXHUBS = {9: GFXHUB_9, 11: GFXHUB, 12: GFXHUB}
@@ -497,6 +506,8 @@ class VmHub:
         if kind is Kind.VALID:
             permission |= PERMISSION[Kind.WRITE if write else Kind.READ]
         number = self.row.clients.index(client) if client in self.row.clients else 0
+        if self.row.copiers and client.startswith("SDMA"):
+            number = self.row.copiers + int(client.removeprefix("SDMA")) % COPIERS_PER_DIE
         return self.cells.replace(
             self._status_name, 0,
             WALKER_ERROR=walker, MAPPING_ERROR=int(walker != 0), PERMISSION_FAULTS=permission,
@@ -515,7 +526,7 @@ class VmHub:
         high = self.cells[self._name("VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32")]
         inside = gpu_va & 0xFFF
         address = (low | high << 32) << PAGE_SHIFT | inside
-        system = self._get("VM_L2_CNTL", "ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY")
+        system = self.row.spare_on_bus or self._get("VM_L2_CNTL", "ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY")
         left = (1 << PAGE_SHIFT) - inside
         return Piece("host", address, left, 0) if system else self._vram_piece(address, left, 0)
 

@@ -33,7 +33,7 @@ def test_it_says_so_in_words(capsys):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("virtual:navi99", "no virtual card 'navi99'; there are: navi31, navi32, navi33"),
+        ("virtual:navi99", "no virtual card 'navi99'; there are: mi300x, navi31, navi32, navi33"),
     ],
 )
 def test_a_wrong_name_is_one_line(capsys, name, text):

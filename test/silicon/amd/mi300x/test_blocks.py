@@ -264,6 +264,31 @@ def test_a_fault_of_a_core_names_it(machine):
 
 
 # --- power ----------------------------------------------------------------------------------------------------------
+def test_a_fault_of_a_copy_engine_names_it_and_reaches_host_memory():
+    """mmhub_client_ids_aldebaran; *_FAULT_ENABLE_DEFAULT with a page on the bus: mmhub_v1_8.c."""
+    made = Machine()
+    page = made.card.alloc_host(0x1000)
+    page.view[:4] = b"page"
+    at, everything, seen = page.bus_addr(0) >> 12, 0xFFFF_FFFF, []
+    for engine in (0, 6, 15):
+        hub = made.card.mmhubs[engine // 4]
+        hub.cells["VM_CONTEXT9_CNTL"] = hub.cells["VM_L2_PROTECTION_FAULT_CNTL"] = everything
+        hub.cells["VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32"] = at & everything
+        hub.cells["VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32"] = at >> 32
+        assert hub.read(9, 0x12_3000, 4, f"SDMA{engine}") == b"page"
+        seen.append(hub.cells.get("VM_L2_PROTECTION_FAULT_STATUS", "CID"))
+    assert seen == [256, 258, 259]
+
+
+def test_what_stands_still_names_its_core():
+    made = started()
+    made.set("gc", 3, "CP_MEC_CNTL", 1 << 28 | 1 << 30)
+    made.queue(3, 1, 0, 0x50)
+    made.ring(0x50, 4)
+    (seen,) = made.card.witness.unfinished()
+    assert seen.text == "XCC 3, queue 1.0.0 has 0x4 dwords to do, and its engine is halted"
+
+
 def message(machine, number, argument=0):
     machine.set("mp", 0, "MP1_SMN_C2PMSG_90", 0)
     machine.set("mp", 0, "MP1_SMN_C2PMSG_82", argument)
@@ -314,6 +339,15 @@ def test_the_cores_are_split_into_partitions(machine, parts, mode):
     seen = [machine.get("gc", core, "CP_HYP_XCP_CTL") for core in range(CORES)]
     assert seen == [core % size | size << 3 for core in range(CORES)]
     assert machine.get("nbio", 0, "BIF_BX_PF0_PARTITION_COMPUTE_STATUS") == mode << 4
+
+
+def test_the_cores_can_be_found_split():
+    made = Machine()
+    made.card.faults.inject("partitioned", 2)
+    made.card.mode1_reset()
+    assert [made.get("gc", core, "CP_HYP_XCP_CTL") for core in (3, 4)] == [3 | 4 << 3, 0 | 4 << 3]
+    split(made, 1)
+    assert made.get("gc", 7, "CP_HYP_XCP_CTL") == 7 | 8 << 3
 
 
 @pytest.mark.parametrize("parts", [0, 3, 5, 16])
