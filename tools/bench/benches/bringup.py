@@ -1,5 +1,5 @@
 """Starts of a card, cold and warm, in fresh interpreters: CPU and register accesses by stage, compared with
-tinygrad on the same virtual card.
+tinygrad on the same virtual card; of a virtual MI300X too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ MIB = 1 << 20
 VRAM_BYTES = 1024 * MIB
 WINDOWS = {"window of 256 MiB": 256 * MIB, "whole window": VRAM_BYTES}  # the sizes of BAR 0 of a virtual card
 KINDS = ("cold", "warm")
+# a graphics core of eight dies, with 16 copy engines
+OF_DIES = "virtual:mi300x"
 ROUNDS, IMPORT_ROUNDS = 5, 15
 CPU_GOAL_S = 1.0
 IMPORTS = (  # ours, tinygrad's, goal in milliseconds
@@ -60,19 +62,29 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
     rounds = 1 if bench.quick else ROUNDS
     if not is_virtual(bench.card):
         bench.say(bench.card)
-        yield from _figures("", [_ours(bench, None)], [], note(bench.card))
+        yield from _figures("", [_ours(bench, bench.card, None)], [], note(bench.card))
         return
     for name, bar0_bytes in WINDOWS.items():
-        ours: list[Answer] = []
-        peers: list[Sequence[Answer]] = []
-        bench.say(name)
-        _ours(bench, bar0_bytes)  # writes the bytecode
-        for _ in range(rounds):
-            ours.append(_ours(bench, bar0_bytes))
-            answers = _peer(bench, bar0_bytes)
-            peers += [] if answers is None else [answers]
+        ours, peers = _alternate(bench, bench.card, bar0_bytes, rounds, name)
         yield from _figures(f", {name}", ours, peers, CPU_NOTE)
     yield from _mock(bench, ours, rounds)
+    if bench.card != OF_DIES:
+        yield from _figures(", MI300X", *_alternate(bench, OF_DIES, VRAM_BYTES, rounds, "MI300X"), CPU_NOTE)
+
+
+def _alternate(
+    bench: Bench, card: str, bar0_bytes: int, rounds: int, name: str
+) -> tuple[list[Answer], list[Sequence[Answer]]]:
+    """Start a virtual card by both drivers in turn; return ours and the peer's answers."""
+    bench.say(name)
+    _ours(bench, card, bar0_bytes)  # writes the bytecode
+    ours: list[Answer] = []
+    peers: list[Sequence[Answer]] = []
+    for _ in range(rounds):
+        ours.append(_ours(bench, card, bar0_bytes))
+        answers = _peer(bench, card, bar0_bytes)
+        peers += [] if answers is None else [answers]
+    return ours, peers
 
 
 def _imports(bench: Bench) -> Iterator[Figure]:
@@ -96,9 +108,9 @@ def _imports(bench: Bench) -> Iterator[Figure]:
         )
 
 
-def _ours(bench: Bench, bar0_bytes: int | None) -> Answer:
+def _ours(bench: Bench, card: str, bar0_bytes: int | None) -> Answer:
     job = {
-        "card": bench.card,
+        "card": card,
         "firmware": [str(path) for path in bench.firmware],
         "virtual": bar0_bytes and {"vram_bytes": VRAM_BYTES, "bar0_bytes": bar0_bytes},
     }
@@ -106,21 +118,21 @@ def _ours(bench: Bench, bar0_bytes: int | None) -> Answer:
     return answer
 
 
-def _peer(bench: Bench, bar0_bytes: int) -> Sequence[Answer] | None:
+def _peer(bench: Bench, name: str, bar0_bytes: int) -> Sequence[Answer] | None:
     """Let tinygrad start a virtual card cold and warm; None without tinygrad."""
     if bench.peer.python is None:
         return None
     # only runs with tinygrad need the model here
     from ringup.silicon import card
     from ringup.silicon.amd.board import images
-    from ringup.silicon.amd.board.chips import CHIPS
+    from ringup.silicon.amd.board.chips import find
 
-    name = bench.card.removeprefix(VIRTUAL)
+    chip = name.removeprefix(VIRTUAL)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringup-bench-"))
-        for file, data in images.build(CHIPS[name]).items():
+        for file, data in images.build(find(chip)).items():
             Path(folder, file).write_bytes(data)
-        door = stack.enter_context(PciDoor(card(name, vram_bytes=VRAM_BYTES, bar0_bytes=bar0_bytes)))
+        door = stack.enter_context(PciDoor(card(chip, vram_bytes=VRAM_BYTES, bar0_bytes=bar0_bytes)))
         job = {"variables": {**REMOTE, "REMOTE": door.address}, "firmware": [folder]}
         answers = [bench.peer.call("bringup", job) for _ in KINDS]
     return None if None in answers else answers

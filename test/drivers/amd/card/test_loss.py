@@ -14,7 +14,8 @@ from ringup.silicon import card as virtual
 VRAM = 64 << 20
 SEEDS = range(100_000)
 # How many seeds each run of the suite takes. The run's number is its seed.
-RUNS = {"navi31": 36, "navi32": 36, "navi33": 36}
+RUNS = {"navi31": 36, "navi32": 36, "navi33": 36, "mi300x": 9}
+TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "mi300x": "gfx942"}
 # With fewer runs, the counts of where losses fall say nothing.
 ENOUGH = 30
 # The longest wait that one of our calls may take: TIMEOUT_S of queues.
@@ -117,7 +118,7 @@ def use(radeon, rng, cause, phase, code, made):
 @pytest.mark.parametrize("chip", RUNS)
 def test_seeded_losses_are_reported_as_lost_and_leak_nothing(chip, opencl, sample):
     radeon, other = virtual(chip, vram_bytes=VRAM), virtual(chip, vram_bytes=VRAM)
-    code = opencl(TWICE, {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}[chip])
+    code = opencl(TWICE, TARGETS[chip])
     told, runs = {}, 0
     with connect(other) as neighbour:
         theirs = neighbour.load(code)
