@@ -38,6 +38,31 @@ def test_a_companion_with_a_driver_of_the_kernel_s_is_noted(machine):
     assert "`ringup bind 0000:03:00.0 --driver none` takes all functions of the slot" in found.remedy
 
 
+MI300X = {"ids": (0x1002, 0x74A1), "code": 0x120000}
+
+
+def test_a_member_of_a_hive_is_refused_while_amdgpu_drives_others(machine):
+    machine.add(driver="vfio-pci", **MI300X)
+    for bus in (4, 5):
+        machine.add(f"0000:{bus:02x}:00.0", driver="amdgpu", group=str(bus), **MI300X)
+    assert "linked cards" not in findings(machine)
+    for bus in (4, 5):
+        machine.write(machine.folder(f"0000:{bus:02x}:00.0") / "xgmi_hive_info/xgmi_hive_id", "1234\n")
+    with pytest.raises(
+        CardBusy,
+        match=r"linked cards: .*links of 0000:04:00\.0, 0000:05:00\.0, linked with it .*, with amdgpu; .*`kfd:`",
+    ):
+        opened(machine)
+
+
+def test_members_of_a_hive_that_nobody_drives_stand_in_no_way(machine):
+    for bus in (3, 4):
+        machine.add(f"0000:{bus:02x}:00.0", driver="vfio-pci", group=str(bus), **MI300X)
+    machine.add("0000:06:00.0", ids=(0x1002, 0x744C), driver="amdgpu", group="6")
+    machine.write(machine.folder("0000:06:00.0") / "xgmi_hive_info/xgmi_hive_id", "5\n")
+    assert "linked cards" not in findings(machine)
+
+
 def test_a_good_card_has_no_finding_against_it(bound):
     rows = findings(bound)
     assert {row.state for row in rows.values()} <= {"ok", "note"}
