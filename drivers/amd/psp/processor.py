@@ -272,6 +272,9 @@ class Psp:
 
     def partition(self, parts: int) -> None:
         """Split the graphics core's dies into equal parts, each with its own queues. Source: psp_spatial_partition."""
+        if not self.ring.up:
+            # a warm start loads no firmware, and so has made no ring
+            self.ring.create(stale=True)
         cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SRIOV_SPATIAL_PART)
         cmd.cmd.cmd_spatial_part.mode = parts
         self._submit(cmd, "the partition of the graphics core")

@@ -187,6 +187,11 @@ class PspRing:
         self._window.write(self._buffers.ring, bytes(ring))
         self._laid = self._fence + FRAMES
 
+    @property
+    def up(self) -> bool:
+        """Whether the secure OS has the ring."""
+        return self._up
+
     def destroy(self) -> None:
         """Destroy the ring; the secure OS runs on. Twice is harmless."""
         if self._up:

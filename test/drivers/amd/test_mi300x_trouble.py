@@ -116,6 +116,17 @@ def test_a_die_that_waits_for_ever_is_named_and_every_rung_brings_all_back(card,
     assert works(card)
 
 
+@pytest.mark.parametrize("parts", [2, 8])
+def test_a_card_that_was_left_split_is_joined_by_the_next_start(radeon, parts):
+    """As amdgpu leaves one in DPX or CPX; the start is warm, so that nothing else needs the security processor."""
+    with connect(radeon) as card:
+        card.blocks.psp.partition(parts)
+    with connect(radeon) as card:
+        assert card.info.found == "clean"
+        assert works(card)
+    assert radeon.violations == []
+
+
 # --- dies that are not as they should be ------------------------------------------------------------------------------
 def test_a_die_with_half_of_its_units_works_with_the_others(opencl):
     radeon = virtual("mi300x", vram_bytes=1 << 30)
