@@ -24,7 +24,7 @@ import pytest
 import split_log
 import vulkan_rung
 import watchers
-from climbers import NAVI31, NAVI48, Climber
+from climbers import MI300X, NAVI31, NAVI48, Climber
 from machine import Guest
 from served import Served
 
@@ -32,6 +32,8 @@ from ringup.tools.common.paths import cache_folder
 
 # Each chip climbs the ladder in a guest of its own.
 CLIMBERS = (NAVI31, NAVI48)
+# An accelerator climbs to the rungs of graphics, then those of ROCm's runtime, resets and partitions.
+ALL = (*CLIMBERS, MI300X)
 # Plugged in after the first card, in rung 12.
 MORE_CARDS = ("navi31", "navi32", "navi33", "navi48", "navi44")
 # TIMEOUT: about 12 s on an idle machine.
@@ -96,16 +98,18 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     climber = request.param
     folder = tmp_path_factory.mktemp(f"ladder-{climber.chip}")
     more = MORE_CARDS if climber is NAVI31 else ()
-    with Served(folder, climber.chip, *more) as served, Guest(folder / "guest", memory_mib=3072) as guest:
+    small = () if climber.bar_mib > 256 else (0,)
+    with Served(folder, climber.chip, *more, small=small) as served, Guest(folder / "guest", memory_mib=3072) as guest:
         yield Story(guest, served, climber)
 
 
 @pytest.fixture(scope="module")
 def programs(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Programs and shaders, compiled here and copied into the guest."""
-    folder = vulkan_rung.build(tmp_path_factory.mktemp("programs"))
+    folder = tmp_path_factory.mktemp("programs")
     others.build_rocr(folder, story.climber.target)
-    vulkan_rung.install(story.guest, folder)
+    if story.climber is not MI300X:
+        vulkan_rung.install(story.guest, vulkan_rung.build(folder))
     return folder
 
 
@@ -116,6 +120,7 @@ def no_violations(story: Story) -> Iterator[None]:
         assert story.served.violations(place) == []
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_01_probe_and_vbios(story):
     story.guest.plug(story.served.sockets[0], 1)
     story.load()
@@ -125,10 +130,12 @@ def test_rung_01_probe_and_vbios(story):
     assert story.sees(r"ATOM BIOS: (\S+)")[1].encode() == number[0]
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_02_discovery(story):
     assert re.findall(r"add ip block number \d+ <(\w+)>", story.log) == list(story.climber.blocks)
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_03_memory(story):
     vram_mib = story.served.cards[0].vram.size_bytes >> 20
     assert int(story.sees(r"VRAM: (\d+)M 0x0000008000000000")[1]) == vram_mib
@@ -138,10 +145,11 @@ def test_rung_03_memory(story):
     total = int(story.read(f"{DEVICE}/mem_info_vram_total"))
     # what the kernel keeps for itself
     assert 0 <= (vram_mib << 20) - total <= 64 << 20
-    hub = story.served.call(lambda: story.served.cards[0].mmhub.cells["MMVM_CONTEXT0_CNTL"])
+    hub = story.served.call(lambda: story.served.cards[0].mmhub.cells[f"{story.climber.hub}VM_CONTEXT0_CNTL"])
     assert hub & 1
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_04_psp_takes_the_distributions_firmware(story):
     said = story.read(f"{DEBUG}/amdgpu_firmware_info")
     versions = {
@@ -158,6 +166,7 @@ def test_rung_04_psp_takes_the_distributions_firmware(story):
     assert "psp gfx command" not in story.log
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_05_smu(story):
     story.sees(r"SMU is initialized successfully!")
     power = story.served.cards[0].smu.power
@@ -165,6 +174,7 @@ def test_rung_05_smu(story):
     assert "enabled" in story.guest.check(f"grep DPM_UCLK {DEVICE}/pp_features")
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_06_interrupts(story):
     line = story.guest.check("grep amdgpu /proc/interrupts")
     assert "PCI-MSI" in line
@@ -173,6 +183,7 @@ def test_rung_06_interrupts(story):
     assert "Fence fallback timer expired" not in story.log
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_07_firmware_queues(story):
     assert not re.search(r"kiq .*failed|MES failed|rlc autoload.*timeout", story.log)
     queues = story.served.cards[0].gc.cp.queues
@@ -180,25 +191,28 @@ def test_rung_07_firmware_queues(story):
     assert story.climber.firmware_queues <= connected
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_08_rings(story):
     story.sees(story.climber.shape)
     assert set(re.findall(r"ring (\S+) uses VM inv eng", story.log)) == set(story.climber.rings)
     assert "ring test failed" not in story.log
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_09_indirect_buffers(story):
-    for kind in ("gfx", "compute", "sdma"):
+    for kind in story.climber.kinds:
         story.sees(rf"ring {kind}_\S+ ib test pass")
     story.sees(r"Initialized amdgpu \S+ for")
     assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_10_kfd(story):
     story.sees(rf"kfd kfd: amdgpu: added device 1002:{story.climber.device:04x}")
     node = dict(line.split() for line in story.read("/sys/class/kfd/kfd/topology/nodes/1/properties").splitlines())
     core = story.served.cards[0].chip.gc.core
     expected = {
-        "simd_count": 2 * core.compute_units, "device_id": story.climber.device, "vendor_id": 0x1002, "wave_front_size": 32,
+        "simd_count": 2 * core.compute_units, "device_id": story.climber.device, "vendor_id": 0x1002, "wave_front_size": story.climber.wave,
         "cu_per_simd_array": 8, "lds_size_in_kb": 64, "num_sdma_engines": 2, **story.climber.node,
     }  # fmt: skip
     assert {name: int(node[name]) for name in expected} == expected
@@ -346,17 +360,23 @@ def test_rung_14_tinygrad_over_kfd(story):
     assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests()) == []
 
 
-@pytest.mark.climbers(NAVI31)
+@pytest.mark.climbers(NAVI31, MI300X)
 def test_rung_14_rocm_runtime(story, programs):
     """QUIRK: the runtime of Debian 13 does not know RDNA4."""
-    core = story.served.cards[0].chip.gc.core
-    assert others.rocr(story.guest, programs, story.climber.target, core.compute_units) == []
+    card, climber = story.served.cards[0], story.climber
+    units = card.chip.cores * card.chip.gc.core.compute_units
+    before = story.served.call(lambda: [core.busy_ns for core in card.cores])
+    assert others.rocr(story.guest, programs, climber.target, units, climber.wave) == []
+    # The groups of a grid run on all cores.
+    after = story.served.call(lambda: [core.busy_ns for core in card.cores])
+    assert all(late > early for early, late in zip(before, after, strict=True))
     # The program wants the error of one bad packet back, with and without interrupts.
     seen = story.served.violations()
     assert len(seen) == 2
     assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
 
 
+@pytest.mark.climbers(*ALL)
 def test_rung_12_gpu_reset(story):
     story.guest.dmesg()
     story.guest.check(f"cat {DEBUG}/amdgpu_gpu_recover", 60)
@@ -364,6 +384,19 @@ def test_rung_12_gpu_reset(story):
     story.sees(r"MODE1 reset")
     story.sees(r"GPU reset\(\d+\) succeeded!")
     assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
+
+
+@pytest.mark.climbers(MI300X)
+def test_rung_12_partitions(story, programs):
+    """The kernel splits the cores into eight parts, each a node, and a program runs on one of them."""
+    story.guest.check(f"echo CPX > {DEVICE}/current_compute_partition", 60)
+    assert story.read(f"{DEVICE}/current_compute_partition") == "CPX"
+    found = story.guest.check("grep -h simd_count /sys/class/kfd/kfd/topology/nodes/*/properties").split()[1::2]
+    assert found == ["0", *["152"] * 8]
+    assert others.rocr_vector(story.guest, programs) == []
+    # Its bad packet.
+    (seen,) = story.served.violations()
+    assert "AGENT_DISPATCH is no packet for a GPU" in seen
 
 
 @pytest.mark.climbers(NAVI31)

@@ -127,16 +127,22 @@ def build_rocr(folder: Path, target: str) -> None:
     subprocess.run(gcc, check=True)
 
 
-def rocr(guest: Guest, folder: Path, target: str, compute_units: int) -> list[str]:
+def rocr(guest: Guest, folder: Path, target: str, compute_units: int, wave: int) -> list[str]:
     """Let ROCm's runtime describe the card, then run a kernel with and without interrupts."""
     wrong = []
     said = guest.trixie("rocminfo", ONE_S)
-    for pattern in (target, rf"Compute Unit: +{compute_units}\b", r"Wavefront Size: +32\b"):
+    for pattern in (target, rf"Compute Unit: +{compute_units}\b", rf"Wavefront Size: +{wave}\b"):
         if said.status or not re.search(pattern, said.output):
             wrong.append(f"rocminfo, status {said.status}, does not say {pattern}:\n{said.output[-1500:]}")
-    guest.check(f"mkdir -p /run/guest/rocr && cp {folder}/rocr_vector* /run/guest/rocr/")
     for variables in ("", "HSA_ENABLE_INTERRUPT=0 "):
-        done = guest.trixie(f"cd /run/guest/rocr && {variables}./rocr_vector rocr_vector.hsaco", ONE_S)
-        if done.status or "PASS all" not in done.output:
-            wrong.append(f"{variables}rocr_vector: status {done.status}\n{done.output[-2000:]}")
+        wrong += rocr_vector(guest, folder, variables)
     return wrong
+
+
+def rocr_vector(guest: Guest, folder: Path, variables: str = "") -> list[str]:
+    """Add vectors of 20 groups in kernels with and without scratch memory, and get the error of a bad packet back."""
+    guest.check(f"mkdir -p /run/guest/rocr && cp {folder}/rocr_vector* /run/guest/rocr/")
+    done = guest.trixie(f"cd /run/guest/rocr && {variables}./rocr_vector rocr_vector.hsaco {20 * 256}", ONE_S)
+    if done.status or "PASS all" not in done.output:
+        return [f"{variables}rocr_vector: status {done.status}\n{done.output[-2000:]}"]
+    return []

@@ -32,6 +32,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "climbers(*rows): the chips that climb this rung, by default all")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a chip together, in the order of the file: pytest sorts by the places that chips have in the
+    marks of tests.
+    """
+    turns = [(at, item) for at, item in enumerate(items) if isinstance(item, pytest.Function) and _climbs(item)]
+    for (at, _), (_, item) in zip(turns, sorted(turns, key=lambda one: _turn(one[1])), strict=True):
+        items[at] = item
+
+
+def _climbs(item: pytest.Function) -> bool:
+    return hasattr(item, "callspec") and "story" in item.callspec.params
+
+
+def _turn(item: pytest.Function) -> tuple[int, int]:
+    return item.module.ALL.index(item.callspec.params["story"]), item.function.__code__.co_firstlineno
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how far the ladder was climbed, from the tests whose name has a rung's number."""
     ran: dict[int, list[str]] = {}
