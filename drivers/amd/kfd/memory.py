@@ -23,7 +23,7 @@ from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.linux.dma import Anchor, callers_bytes
 from ringup.drivers.transport.linux.mapping import give_up, reserve
-from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
+from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 PAGE_BYTES = 4096
@@ -276,6 +276,10 @@ class KfdMemory:
                 made = calls.alloc(device.gpu_id, gpu_va, size, flags, user_address=user_address, doing=doing)
             except OutOfMemory as error:
                 raise OutOfMemory(f"{error}: {self._shortage(buffer.where)}") from error
+            # what the kernel says of a card that its driver has given up
+            except TransportError:
+                device.check(doing)
+                raise
             with undone_on_error(partial(calls.free, made.handle)):
                 calls.map(made.handle, gpu_ids, doing)
                 with undone_on_error(partial(calls.unmap, made.handle, gpu_ids)):

@@ -91,6 +91,8 @@ class KfdDevice:
         self._windows: list[MappedWindow] = []
         self._doorbells: MappedWindow | None = None
         self._lost = self._closed = False
+        # the kernel lists a card for the processes that use it, also after its driver has given it up
+        self._driver = node.function.driver
         self.calls, self.gpu = self._process.attach(node, name)
         with undone_on_error(self._leave):
             self.interrupts = KfdEvents(self._process, self)
@@ -102,8 +104,8 @@ class KfdDevice:
 
     @property
     def lost(self) -> bool:
-        """Whether the kernel no longer lists the card: it was unplugged, or taken from amdgpu."""
-        self._lost = self._lost or not self.node.there
+        """Whether the card was unplugged or taken from amdgpu: the kernel no longer lists it, or its driver left it."""
+        self._lost = self._lost or not self.node.there or self.node.function.driver != self._driver
         return self._lost
 
     @property
@@ -112,7 +114,7 @@ class KfdDevice:
         return "is gone: amdgpu no longer drives it (it was unplugged or unbound); open it again once it does"
 
     def check(self, doing: str) -> None:
-        """Raise `DeviceLost` if the kernel no longer lists the card."""
+        """Raise `DeviceLost` if the card is lost."""
         if self.lost:
             raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
 

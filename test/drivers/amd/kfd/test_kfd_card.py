@@ -157,6 +157,27 @@ def test_memory_of_a_card_that_left_is_freed_without_its_kernel(compute, memory)
     compute.fails.clear()
 
 
+def test_a_card_that_its_driver_has_given_up_is_lost_though_it_is_listed(compute):
+    """As Linux 6.12 does while a process uses it: the topology keeps the node, and calls fail with EINVAL."""
+    node = gpus(compute.kernel)[0]
+    link = node.function.path / "driver"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("../../drivers/amdgpu")
+    device = KfdDevice("kfd:0", node, compute.process)
+    memory = KfdMemory(device, 24 << 30, large_bar=True)
+    compute.fails["alloc_memory_of_gpu"] = errno.EINVAL
+    with pytest.raises(TransportError, match="does not take these values"):
+        memory.alloc(4096)
+    assert not device.lost
+    link.unlink()
+    with pytest.raises(DeviceLost, match=r"4096 bytes of vram .*: kfd:0 is gone: amdgpu no longer drives it"):
+        memory.alloc(4096)
+    assert device.lost
+    compute.fails.clear()
+    memory.close()
+    device.close()
+
+
 # cwsr_size and ctl_stack_size as Linux 6.12 tells them of a navi31 with 96 units; the rest: kfd_queue.c,
 # debug_memory_size = 96 * 32 * 32
 def test_the_area_of_saved_waves_is_that_of_the_kernel(compute):
