@@ -71,7 +71,7 @@ bench: setup oracles
 guest: setup
 	$(BIN)/python test/guest/boot.py
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -q --durations=5 \
-	  test/guest/driver.py test/guest/kfd.py test/guest/ladder.py
+	  test/guest/driver.py test/guest/kfd.py test/guest/kfd_cards.py test/guest/ladder.py
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.

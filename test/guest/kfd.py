@@ -9,129 +9,31 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import boot_files
 import pytest
-from machine import Guest, Result
-from served import Served
+from kfd_story import DEVICE, LOAD_S, RUN_S, SQUARES, Story, answer, booted, metal
 
 from ringup.errors import NoSuchCard, NotSupported, PermissionNeeded
-
-# TIMEOUT: about 25 s and 15 s on an idle machine.
-LOAD_S, RUN_S = 240, 600
-# TIMEOUT: about 120 s on an idle machine.
-METAL_S = 1500
-DEVICE = "/sys/class/drm/renderD128/device"
-BEFORE = """
-import os, random, sys, time
-import ringup
-from ringup.errors import RingupError
-def say(*words):
-    print(*words, flush=True)
-"""
-CLANG = ["clang-19", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-nogpulib", "-O2"]
-SOURCE = """
-__kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
-__kernel void square(__global uint *out, __global const uint *in, uint count) {
-    uint at = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
-    if (at < count) out[at] = in[at] * in[at]; }
-__kernel void stack(__global uint *out, uint count) {
-    uint a[512], sum = 0, x = __builtin_amdgcn_workitem_id_x();
-    for (uint i = 0; i < 512; i++) a[i] = i * count + x;
-    for (uint i = 0; i < count; i++) sum += a[(i * 37 + x) & 511];
-    out[__builtin_amdgcn_workgroup_id_x() * 64 + x] = sum; }
-"""
-
-
-@dataclass
-class Story:
-    guest: Guest
-    served: Served
-    code: Path
-
-    def python(self, code: str, timeout_s: float = RUN_S, before: str = "") -> Result:
-        """Run Python in the guest, with the checkout."""
-        path = f"/run/guest/{abs(hash(code)):x}.py"
-        self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{BEFORE}\n{code}\nEND_OF_CODE")
-        return self.guest.run(f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} {path}", timeout_s)
-
-    def begin(self, name: str, code: str) -> str:
-        """Start Python in the background, and return the file that it writes to."""
-        path, log = f"/run/guest/{name}.py", f"/run/guest/{name}.log"
-        self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{BEFORE}\n{code}\nEND_OF_CODE")
-        self.guest.check(
-            f"cd {boot_files.CHECKOUT} && {{ HOME=/root setsid {sys.executable} {path} > {log} 2>&1 < /dev/null & "
-            f"echo $! > /run/guest/{name}.pid; }}"
-        )
-        return log
-
-    def ringup(self, words: str, before: str = "") -> Result:
-        """Run a command of ringup's in the guest."""
-        return self.guest.run(
-            f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} -m ringup.tools.command_line.cli {words}",
-            RUN_S,
-        )
-
-    @property
-    def vram_bytes(self) -> int:
-        """The size of the card's memory as amdkfd tells it."""
-        banks = self.guest.check("cat /sys/class/kfd/kfd/topology/nodes/1/mem_banks/*/properties")
-        return sum(int(line.split()[1]) for line in banks.splitlines() if line.startswith("size_in_bytes"))
-
-    def used_bytes(self) -> int:
-        """Return how much VRAM the kernel counts as used."""
-        return int(self.guest.check(f"cat {DEVICE}/mem_info_vram_used"))
-
-
-SQUARES = """
-import numpy as np
-def squares(card, program, count=10007, seed=3):
-    data = np.random.default_rng(seed).integers(0, 1 << 32, count, np.uint32)
-    with card.alloc(4 * count, name="in") as source, card.alloc(4 * count, name="out") as target:
-        stream = card.compute.stream()
-        stream.wait_for(card.copy.upload(source, data))
-        stream.dispatch(program["square"], -(-count // 64), 64, [target, source, count])
-        card.copy.wait_for(card.compute.submit(stream))
-        return bool(np.array_equal(card.copy.download_array(target, np.uint32, count), data * data))
-"""
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    folder = tmp_path_factory.mktemp("kfd")
-    source, code = folder / "squares.cl", folder / "squares.hsaco"
-    source.write_text(SOURCE)
-    subprocess.run([*CLANG, source, "-o", code], check=True)
-    with (
-        Served(folder, "navi31", "navi48", "navi31", small=[2]) as served,
-        Guest(folder / "guest", memory_mib=3072) as guest,
-    ):
-        story = Story(guest, served, code)
+    with booted(tmp_path_factory.mktemp("kfd"), "navi31") as story:
         absent = story.ringup("up kfd:0")
-        guest.plug(served.sockets[0], 1)
-        guest.check("modprobe amdgpu", LOAD_S)
-        guest.wait_for("ls /dev/kfd /dev/dri/renderD128", LOAD_S)
         assert absent.status == NoSuchCard.exit_code, absent.output
         assert "amdgpu is not loaded" in absent.output
+        story.plug(1)
         yield story
 
 
 @pytest.fixture(autouse=True)
 def no_violations(story: Story) -> Iterator[None]:
     yield
-    assert [story.served.violations(place) for place in range(3)] == [[], [], []]
-
-
-def answer(done: Result) -> dict[str, object]:
-    """Return the object that a program printed last."""
-    assert done.status == 0, done.output
-    said: dict[str, object] = json.loads(done.output.splitlines()[-1])
-    return said
+    assert story.served.violations() == []
 
 
 def test_it_is_listed_beside_the_card_that_amdgpu_holds(story):
@@ -198,6 +100,13 @@ with ringup.open("kfd:0") as card:
         card.copy.fill(pinned, 0, size_bytes=4096).wait()
         say("PINNED", card.copy.download(copy) == data[:16384], pages[:4096] == bytes(4096), pages[4096:] == data[4096:16384])
     pinned.free()
+    # arrays that begin inside a page and share pages: no copy, at the CPU's address where that is free
+    numbers, squared = np.arange(10007, dtype=np.uint32), np.zeros(10007, np.uint32)
+    with card.pin(numbers) as source, card.pin(squared) as target:
+        stream = card.compute.stream()
+        stream.dispatch(program["square"], -(-10007 // 64), 64, [target, source, 10007])
+        card.compute.submit(stream).wait()
+        say("NUMPY", bool(np.array_equal(squared, numbers * numbers)), source.gpu_va == numbers.ctypes.data)
     # so many dispatches that they run from an indirect buffer, and a kept stream that is changed
     with card.alloc(256) as source, card.alloc(256) as target:
         card.copy.upload(source, np.arange(64, dtype=np.uint32)).wait()
@@ -257,7 +166,7 @@ with ringup.open("kfd:0") as card:
     said = dict(line.partition(" ")[::2] for line in done.output.splitlines())
     assert said.pop("TWICE") == "CardBusy"
     assert said.pop("SQUARES") == "[True, True, True]"
-    names = "COPIED VISIBLE SEEN PINNED LONG KEPT ORDERED PROFILE TENSOR STATS REPORT FREED AGAIN"
+    names = "COPIED VISIBLE SEEN PINNED NUMPY LONG KEPT ORDERED PROFILE TENSOR STATS REPORT FREED AGAIN"
     assert set(said) == set(names.split())
     assert {word for words in said.values() for word in words.split()} == {"True"}, done.output
 
@@ -333,32 +242,8 @@ with ringup.open("kfd:0") as card:
         assert any(line.startswith(words) for line in lines), (words, done.output)
 
 
-# Of the driver's tests for a real card, those that do not make sense here: amdgpu has the power controller's metrics,
-# lets a process that faulted go on with nothing, and reads the registers of waves itself.
-NOT_HERE = (
-    "test_metal.py::test_its_measurements_are_plausible",
-    "test_metal.py::test_a_fault_names_the_buffer_and_the_queue_works_again",
-    "test_metal.py::test_a_kernel_that_hangs_is_named_and_the_queue_works_again",
-)
-
-
 def test_the_drivers_tests_for_a_real_card_pass(story):
-    folder = "test/drivers/amd"
-    files = " ".join(
-        f"{folder}/{name}"
-        for name in ("test_metal.py", "card/test_transfer.py", "card/test_queues.py", "aql/test_aql.py")
-    )
-    left_out = " ".join(f"--deselect '{folder}/{name}[kfd:0]'" for name in NOT_HERE)
-    done = story.guest.run(
-        f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m pytest -q -n 0 -p no:cacheprovider --card kfd:0 "
-        f"{files} {left_out}",
-        METAL_S,
-    )
-    assert done.status == 0, done.output[-4000:]
-    ran = re.search(r"(\d+) passed", done.output)
-    assert ran, done.output[-2000:]
-    assert int(ran[1]) >= 48
-    assert not re.search(r"\d+ (failed|error|skipped)", done.output), done.output[-2000:]
+    assert metal(story, "kfd:0") >= 48
 
 
 def test_run_bench_report_and_stats_on_the_command_line(story):
@@ -451,8 +336,7 @@ except RingupError as error:
     rounds = int(story.guest.check(f"grep -c ROUND {healthy}"))
     story.guest.wait_for(f"[ $(grep -c ROUND {healthy}) -gt {rounds + 1} ]", RUN_S)
     story.guest.check("touch /run/guest/stop")
-    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {healthy}", RUN_S)
-    assert "Traceback" not in story.guest.check(f"cat {healthy}")
+    story.ended(healthy)
     assert "Traceback" not in story.guest.check(f"cat {killed}")
 
 
@@ -590,8 +474,7 @@ def test_amdgpu_stays_while_a_process_uses_the_card(story):
     assert refused.status
     assert "in use" in refused.output
     story.guest.check("touch /run/guest/stop")
-    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {log}", RUN_S)
-    assert "Traceback" not in story.guest.check(f"cat {log}")
+    story.ended(log)
     # the kernel ends a process's context a little after the process
     story.guest.wait_for("modprobe -r amdgpu", LOAD_S)
     assert not [row for row in json.loads(story.ringup("list --json").output) if row["name"].startswith("kfd:")]
@@ -624,79 +507,10 @@ except RingupError as error:
     )
     story.guest.wait_for(f"grep -q -e COPIED -e Traceback {log}", RUN_S)
     story.guest.check("cat /sys/kernel/debug/dri/0/amdgpu_gpu_recover", LOAD_S)
-    story.guest.wait_for(f"grep -q -e AGAIN -e Traceback {log}", RUN_S)
-    said = story.guest.check(f"grep -v COPIED {log}")
+    said = story.ended(log, "AGAIN")
     assert "ENDED DeviceHung kfd:0: amdgpu reset the card, since it hung; its memory is lost" in said, said
     assert "AGAIN DeviceHung" in said
     assert answer(story.ringup("up kfd:0 --json"))["moved_bytes"] == 1 << 20
-
-
-def test_three_cards_in_one_process_one_of_another_generation_one_with_a_small_bar(story):
-    """Queues of all kinds on each, a healthy run beside the others. Debian's kernel maps no VRAM for another card, so
-    the host carries it; memory of the host is reached by all.
-    """
-    for place in (1, 2):
-        story.guest.plug(story.served.sockets[place], place + 1)
-    story.guest.wait_for("ls /dev/dri/renderD129 /dev/dri/renderD130", LOAD_S)
-    done = story.python(
-        """
-import itertools, logging
-import numpy as np
-logging.basicConfig(level=logging.WARNING, format="LOG %(message)s")
-cards = [ringup.open(f"kfd:{number}") for number in range(3)]
-say("CHIPS", *(card.info.chip for card in cards), *(card.info.target for card in cards))
-for card in cards:
-    data = random.Random(2).randbytes(1 << 20)
-    with card.alloc(1 << 20) as far:
-        card.copy.upload(far, data).wait()
-        said = [card.copy.download(far) == data]
-    numbers = np.random.default_rng(1).random((48, 48), np.float32)
-    tensor = card.tensor(numbers)
-    said.append(bool(np.abs((tensor @ tensor).numpy() - numbers @ numbers).max() < 1e-4))
-    signal = card.signal(3)
-    stream = card.aql.stream()
-    stream.barrier_and(completion=signal)
-    card.aql.submit(stream)
-    said.append(signal.wait(timeout_s=20, value=2) == 2)
-    try:
-        card.alloc(4096, visible=True)
-        said.append("visible")
-    except RingupError as error:
-        said.append(type(error).__name__)
-    say("WORKS", card.name, *said)
-for card, other in itertools.permutations(cards[:2]):
-    peer = card.peer(other)
-    source, target = other.alloc(3 << 20), card.alloc(3 << 20)
-    said = [not peer.direct]
-    peer.copy(target, source, after=[other.copy.upload(source, data * 3)]).wait()
-    said.append(card.copy.download(target) == data * 3)
-    peer.copy(source, target, 4096, source_offset=8192).wait()
-    said.append(other.copy.download(source, size_bytes=4096) == data[8192:12288])
-    near = other.alloc(4096, "host")
-    here = peer.map(near)
-    card.copy.fill(here, 0x01020304).wait()
-    said.append(bytes(near.view[:4]) == bytes([4, 3, 2, 1]))
-    stream = other.compute.stream()
-    stream.append(stream.pm4.write_data(here.gpu_va, 5))
-    card.copy.wait_for(other.compute.submit(stream))
-    said.append(card.copy.download(here, size_bytes=4) == bytes([5, 0, 0, 0]))
-    near.free()
-    said.append(here.freed)
-    say("PEER", card.name, *said)
-for card in cards:
-    card.close()
-""",
-        before="env PYTHONWARNINGS=default",
-    )
-    assert done.status == 0, done.output
-    lines = done.output.splitlines()
-    assert "CHIPS navi31 navi48 navi31 gfx1100 gfx1201 gfx1100" in lines, done.output
-    for number, seen in ((0, "visible"), (1, "visible"), (2, "NotSupported")):
-        assert f"WORKS kfd:{number} True True True {seen}" in lines, done.output
-    for number in (0, 1):
-        assert f"PEER kfd:{number} True True True True True True" in lines, done.output
-        said = f"LOG the host carries bytes from kfd:{1 - number} to kfd:{number} and back: "
-        assert any(line.startswith(said) and "built with HSA_AMD_P2P" in line for line in lines), done.output
 
 
 # QUIRK: it is the last test. For a packet that the firmware refuses, Linux 6.12 takes a reference to the process and
