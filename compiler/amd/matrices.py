@@ -46,14 +46,26 @@ _LAYOUTS = {
         lambda lane, i: (4 * (lane // 16) + i, lane % 16),
     ),
 }  # fmt: skip
+_LAYOUTS["cdna4"] = _LAYOUTS["cdna3"]
+
+
+def _deeper(count: int) -> MatrixLayout:
+    """Return CDNA's layout with `count` consecutive k in each quarter of the wave."""
+    return _LAYOUTS["cdna3"]._replace(
+        a_count=count,
+        b_count=count,
+        a=lambda lane, i: (lane % 16, count * (lane // 16) + i),
+        b=lambda lane, i: (count * (lane // 16) + i, lane % 16),
+    )
+
+
 _OF_KINDS = {
     ("cdna3", "f64"): _LAYOUTS["cdna3"]._replace(c=lambda lane, i: (4 * i + lane // 16, lane % 16)),
-    ("cdna3", "i8x32"): _LAYOUTS["cdna3"]._replace(
-        a_count=8,
-        b_count=8,
-        a=lambda lane, i: (lane % 16, 8 * (lane // 16) + i),
-        b=lambda lane, i: (8 * (lane // 16) + i, lane % 16),
-    ),
+    ("cdna3", "i8x32"): _deeper(8),
+    ("cdna4", "f64"): _LAYOUTS["cdna3"]._replace(c=lambda lane, i: (4 * i + lane // 16, lane % 16)),
+    ("cdna4", "f16x32"): _deeper(8),
+    ("cdna4", "bf16x32"): _deeper(8),
+    ("cdna4", "i8x64"): _deeper(16),
 }
 
 

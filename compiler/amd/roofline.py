@@ -33,6 +33,7 @@ CHIPS: Final = {
     "gfx1151": Chip("Radeon 8060S", 2900, 256e9),
     "gfx1201": Chip("Radeon RX 9070 XT", 2970, 640e9),
     "gfx942": Chip("MI300X", 2100, 5300e9),
+    "gfx950": Chip("MI355X", 2400, 8000e9),
 }
 
 

@@ -149,9 +149,9 @@ OPS: dict[str, Row] = {
     "shuffle": Row(2, keeps_uniform=False),  # the value of that lane (i32)
     "read_lane": Row(1),  # [lane] uniform
     "first_lane": Row(1),  # all lanes must have the same value; uniform
-    # Matrices: fragments of a 16x16x16 product (16x16x32 for i8x32), spread over a wave in the target's layout. The
-    # result is a * b + c.
-    "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8 | i8x32 | f32 | f64] f16x16 . f16x16 + f32x8
+    # Matrices: fragments of a 16x16x16 product (16x16xK for types with xK), spread over a wave in the target's layout.
+    # The result is a * b + c.
+    "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8 | f16x32 | bf16x32 | i8x32 | i8x64 | f32 | f64] f16x16 . f16x16 + f32x8
 }  # fmt: skip
 # The number of operands without the mask.
 MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}

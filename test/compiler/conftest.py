@@ -21,7 +21,10 @@ from ringup.silicon.shader.amd.translator.engine import Translator
 def pytest_generate_tests(metafunc):
     """Under `--fuzz` tests on the cores run with code for the other processors too."""
     if "on_cores.Cores()" in Path(metafunc.module.__file__).read_text():
-        found = ["gfx1100", *(pytest.param(one, marks=pytest.mark.fuzz) for one in ("gfx1151", "gfx1201", "gfx942"))]
+        found = [
+            "gfx1100",
+            *(pytest.param(one, marks=pytest.mark.fuzz) for one in ("gfx1151", "gfx1201", "gfx942", "gfx950")),
+        ]
         metafunc.parametrize("processor_of_cores", found, indirect=True)
 
 

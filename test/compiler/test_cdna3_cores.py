@@ -1,5 +1,5 @@
-"""Graphs compiled for gfx942 give NumPy's numbers on the virtual cores of gfx942, in strict mode: kernels in waves of
-64 lanes, and products by matrix instructions.
+"""Graphs compiled for gfx942 and gfx950 give NumPy's numbers on their virtual cores, in strict mode: kernels in waves
+of 64 lanes, and products by matrix instructions.
 
 The cores are written from AMD's document and know nothing of the compiler.
 """
@@ -75,8 +75,15 @@ PRODUCTS = {
 }
 
 
-def check(make, wanted, tolerance):
-    with device(on_cores.Cores(target="gfx942")):
+# CDNA4's are twice as deep along K.
+DEEPER = {
+    "f64": PRODUCTS["f64"][0], "f16": "v_mfma_f32_16x16x32_f16", "bf16": "v_mfma_f32_16x16x32_bf16", "i8": "v_mfma_i32_16x16x64_i8",
+}  # fmt: skip
+ON_CDNA4 = ("product of matrices", "attention of f16", "scans of many waves")
+
+
+def check(make, wanted, tolerance, target="gfx942"):
+    with device(on_cores.Cores(target=target)):
         found = make().numpy()
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
 
@@ -86,11 +93,22 @@ def test_kernels_of_waves_of_64_compute_what_numpy_does(name):
     check(*(CASES | MORE)[name])
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_products_use_the_matrix_instruction_of_their_type(name):
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in ON_CDNA4 else pytest.mark.fuzz) for one in (*CASES, *MORE)]
+)
+def test_kernels_for_cdna4_compute_what_numpy_does(name):
+    check(*(CASES | MORE)[name], "gfx950")
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), [*(("gfx942", name) for name in PRODUCTS), *(("gfx950", name) for name in DEEPER)]
+)
+def test_products_use_the_matrix_instruction_of_their_type(target, name):
     mnemonic, make, wanted, tolerance = PRODUCTS[name]
-    check(make, wanted, tolerance)
-    graph = compile_graph(prepared([make().node]), "gfx942")
+    if target == "gfx950":
+        mnemonic = DEEPER[name]
+    check(make, wanted, tolerance, target)
+    graph = compile_graph(prepared([make().node]), target)
     _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
     text = "\n".join(listing.lines(places=False))
     assert f"{mnemonic} v[" in text

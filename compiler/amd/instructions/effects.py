@@ -188,8 +188,8 @@ COUNTERS: Final = {
 def generation(name: str) -> str:
     """Return `gfx9`, `gfx11` or `gfx12`. Raises CompileError for any other processor."""
     found = name[:5] if len(name) > 6 else name[:4]
-    if found not in COUNTERS or (found == "gfx9" and name != "gfx942"):
-        raise CompileError(f"no back end for {name}; there are gfx942, gfx1100, gfx1151 and gfx1201")
+    if found not in COUNTERS or (found == "gfx9" and name not in ("gfx942", "gfx950")):
+        raise CompileError(f"no back end for {name}; there are gfx942, gfx950, gfx1100, gfx1151 and gfx1201")
     return found
 
 
@@ -272,7 +272,7 @@ class EffectTable:
             if kind == "wmma" and self._is_gfx12
             else TRANS64
             if kind == "trans" and name.endswith("_f64")
-            else matrix_cost(name)
+            else matrix_cost(name, late=self.target == "gfx950")
             if kind == "wmma" and self._generation == "gfx9"
             else self._costs["compare" if kind == "valu" and name.startswith("v_cmp") else kind]
         )
@@ -404,7 +404,8 @@ def _kind(name: str, form: InstructionFacts) -> str:
         return found
     if form.format in _MEMORY_FORMATS:
         return "vmem"
-    if _WMMA.match(name):
+    # A part of a scaled product, which multiplies nothing.
+    if _WMMA.match(name) and name != "v_mfma_ld_scale_b32":
         return "wmma"
     if _TRANS.match(name):
         return "trans"
@@ -414,9 +415,10 @@ def _kind(name: str, form: InstructionFacts) -> str:
 
 
 @cache
-def passes(mnemonic: str) -> int:
-    """Return the passes of four cycles that a matrix instruction of CDNA3 takes. Source: AMD's matrix instruction
-    calculator, "Execution cycles"; LLVM SISchedule.td, SIDPGFX940FullSpeedModel.
+def passes(mnemonic: str, *, late: bool = False) -> int:
+    """Return the passes of four cycles that a matrix instruction of CDNA3, or of CDNA4 if `late`, takes. Source: AMD's
+    matrix instruction calculator, "Execution cycles"; LLVM SISchedule.td, SIDPGFX940FullSpeedModel and
+    SIDPGFX950FullSpeedModel; CDNA4 ISA reference, "Matrix Arithmetic Instructions".
     """
     found = _MFMA.fullmatch(mnemonic)
     if found is None:
@@ -424,13 +426,15 @@ def passes(mnemonic: str) -> int:
     rows, blocks, kind = int(found[1]), found[2], found[3]
     if rows == 4:
         return 4 if kind == "f64" else 2
+    if late and kind == "f64":
+        return rows
     slow = blocks is not None or kind in ("f64", "f32")
     return rows // 4 * (2 if slow else 1)
 
 
-def matrix_cost(mnemonic: str) -> tuple[int, int]:
-    """Return latency and cycles of a matrix instruction of CDNA3, as `COSTS` has them."""
-    count = passes(mnemonic)
+def matrix_cost(mnemonic: str, *, late: bool = False) -> tuple[int, int]:
+    """Return latency and cycles of a matrix instruction of CDNA3, or of CDNA4 if `late`, as `COSTS` has them."""
+    count = passes(mnemonic, late=late)
     return 2 * count + 8, 2 * count
 
 

@@ -10,7 +10,7 @@ on are a0 on. Only v0 to v255 are used here. Source: AMDGPUUsage, "Kernel Descri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ringup.compiler.amd.instructions.effects import generation
@@ -70,22 +70,25 @@ class Limits:
         return min(self.max_vgprs, max(self.granule, rows // self.granule * self.granule))
 
 
+# Source: AMDGPU.td, FeatureRequiresAlignedVGPRs; s102 to s105 are FLAT_SCRATCH and XNACK_MASK.
+_CDNA: Final = Limits(
+    vgprs=1024,
+    granule=8,
+    encoded=8,
+    waves=8,
+    simds=4,
+    lds_granule=512,
+    max_sgprs=102,
+    vgpr_align=2,
+    padding=GFX90A_PADDING,
+)
 LIMITS: Final = {
     "gfx1100": Limits(vgprs=1536, granule=24, encoded=8, padded_sgprs=16),
     "gfx1151": Limits(vgprs=1536, granule=24, encoded=8),
     "gfx1201": Limits(vgprs=1536, granule=24, encoded=8),
-    # Source: AMDGPU.td, FeatureRequiresAlignedVGPRs; s102 to s105 are FLAT_SCRATCH and XNACK_MASK.
-    "gfx942": Limits(
-        vgprs=1024,
-        granule=8,
-        encoded=8,
-        waves=8,
-        simds=4,
-        lds_granule=512,
-        max_sgprs=102,
-        vgpr_align=2,
-        padding=GFX90A_PADDING,
-    ),
+    "gfx942": _CDNA,
+    # Source: CDNA4 ISA reference, "LDS": 160 KiB in blocks of 1280 bytes.
+    "gfx950": replace(_CDNA, lds_bytes=160 << 10, lds_granule=1280),
 }
 
 

@@ -102,6 +102,7 @@ TARGETS: dict[str, Row] = {
         atomic_returns={"th": "TH_ATOMIC_RETURN"}, matrix="rdna4", upper_halves=False, names=GFX12_NAMES,
     ),
     "gfx942": _GFX942,
+    "gfx950": _GFX942._replace(name="gfx950", matrix="cdna4"),
 }  # fmt: skip
 
 

@@ -59,6 +59,20 @@ _CDNA3_MATRIX |= {
         depth=32,
     ),
 }
+# CDNA4's products of narrow types have twice as many k. Source: CDNA4 ISA reference, "Dense Matrix Layouts".
+_CDNA4_MATRIX = _CDNA3_MATRIX | {
+    name: replace(
+        _CDNA3_MATRIX["float16"],
+        kind=f"{kind}x32",
+        operand_count=8,
+        operand=lambda lane: (lane % 16, lane // 16 * 8),
+        depth=32,
+    )
+    for name, kind in (("float16", "f16"), ("bfloat16", "bf16"))
+}
+_CDNA4_MATRIX["int8"] = replace(
+    _CDNA3_MATRIX["int8"], kind="i8x64", operand_count=16, operand=lambda lane: (lane % 16, lane // 16 * 16), depth=64
+)
 # Of one group.
 LDS_BYTES = 64 << 10
 TRAITS = {
@@ -66,6 +80,9 @@ TRAITS = {
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
     "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX),
+    "gfx950": Traits(
+        64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")}
+    ),
 }
 
 

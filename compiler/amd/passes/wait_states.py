@@ -1,5 +1,5 @@
-"""Inserts s_nop where GFX942 needs wait states between two instructions. An instruction is one wait state, and s_nop n
-is n + 1. Each rule is a row of the tables below:
+"""Inserts s_nop where GFX942 and GFX950 need wait states between two instructions. An instruction is one wait state,
+and s_nop n is n + 1. Each rule is a row of the tables below:
 
 | after | an instruction that | needs wait states |
 |---|---|---|
@@ -47,7 +47,7 @@ from ringup.compiler.amd.instructions.effects import (
 from ringup.compiler.amd.instructions.steps import SGPR, VGPR, Program, Step
 
 # The most wait states that a rule asks for, and those of one s_nop. Source: getMaxLookAhead, insertNoopsInBundle.
-MAX_WAITS: Final = 19
+MAX_WAITS: Final = 20
 MAX_NOP: Final = 8
 EXEC_UNITS: Final = frozenset((EXEC_LO, EXEC_HI))
 VCC_UNITS: Final = frozenset((VCC_LO, VCC_HI))
@@ -60,7 +60,7 @@ DOUBLE_ISSUED: Final = MODE
 class Cause(NamedTuple):
     """What an instruction did to a register, as far as rules depend on it. `what`: valu, trans, half, dot, store,
     load, matrix, matrix_c, or double. `name`: the mnemonic of a dot product. For matrices: `xdl`, `double`, the number
-    of `passes`, and the units of the result, (first, count).
+    of `passes`, the units of the result, (first, count), and `late`: on gfx950, whose results come later.
     """
 
     what: str
@@ -69,6 +69,7 @@ class Cause(NamedTuple):
     double: bool = False
     passes: int = 0
     result: tuple[int, int] = (0, 0)
+    late: bool = False
 
 
 VALU, TRANS, HALF, STORE, LOAD = Cause("valu"), Cause("trans"), Cause("half"), Cause("store"), Cause("load")
@@ -282,8 +283,13 @@ def _after_matrix(cause: Cause, reader: _Reader) -> int:
         large = cause.passes > 4
         if reader.memory:
             return 18 if large else 9
-        return 11 if large else 6
-    return cause.passes + (3 if cause.xdl else 2)
+        return (19 if cause.late else 11) if large else 6
+    return _behind_matrix(cause)
+
+
+def _behind_matrix(cause: Cause) -> int:
+    """Return the wait states before a result that is not f64 may be read or written."""
+    return cause.passes + (3 + (cause.late and cause.passes != 2) if cause.xdl else 2)
 
 
 def _matrix_addend(cause: Cause, reader: _Reader, instr: Instr, program: Program) -> int:
@@ -297,8 +303,9 @@ def _matrix_addend(cause: Cause, reader: _Reader, instr: Instr, program: Program
     if reader.xdl and not cause.xdl:
         return 0
     if cause.double:
-        return 9 if cause.passes > 4 else 4
-    return cause.passes + (1 if cause.xdl else 0)
+        return (17 if cause.late else 9) if cause.passes > 4 else 4
+    late = cause.late and cause.xdl and (reader.xdl or cause.passes != 2)
+    return cause.passes + cause.xdl + late
 
 
 def _before_write(cause: Cause, reader: _Reader) -> int:
@@ -314,7 +321,7 @@ def _before_write(cause: Cause, reader: _Reader) -> int:
     if cause.what == "matrix":
         if cause.double:
             return 11 if cause.passes > 4 else 6
-        return cause.passes + (3 if cause.xdl else 2)
+        return _behind_matrix(cause)
     if cause.what == "matrix_c":
         return cause.passes - 1 if reader.vector or reader.memory else 0
     return 0
@@ -326,9 +333,10 @@ def _record(state: _State, step: Step, program: Program) -> None:
     name = instr.mnemonic
     found: Iterable[Cause]
     if effects.kind == "wmma":
-        xdl, double, count = _is_xdl(name), name.endswith("_f64"), passes(name)
+        late = program.code.target == "gfx950"
+        xdl, double, count = _is_xdl(name), name.endswith("_f64"), passes(name, late=late)
         units = list(step.writes)
-        found = (Cause("matrix", "", xdl, double, count, (units[0], len(units))),)
+        found = (Cause("matrix", "", xdl, double, count, (units[0], len(units)), late),)
         if xdl and not isinstance(instr.operands[3], int):
             for unit in program.units(instr.operands[3]):
                 state.causes.setdefault(unit, {})[Cause("matrix_c", passes=count)] = now

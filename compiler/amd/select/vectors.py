@@ -54,7 +54,11 @@ _MFMA: _Matrices = {
     "f16": ("v_mfma_f32_16x16x16_f16", None), "bf16": ("v_mfma_f32_16x16x16_bf16", None), "i8x32": ("v_mfma_i32_16x16x32_i8", None),
     "f32": ("v_mfma_f32_16x16x4_f32", None), "f64": ("v_mfma_f64_16x16x4_f64", None),
 }  # fmt: skip
-_MATRICES = {"rdna3": _WMMA, "rdna4": _WMMA, "cdna3": _MFMA}
+_DEEPER: _Matrices = {
+    **{kind: _MFMA[kind] for kind in ("f16", "bf16", "f32", "f64")}, "f16x32": ("v_mfma_f32_16x16x32_f16", None),
+    "bf16x32": ("v_mfma_f32_16x16x32_bf16", None), "i8x64": ("v_mfma_i32_16x16x64_i8", None),
+}  # fmt: skip
+_MATRICES = {"rdna3": _WMMA, "rdna4": _WMMA, "cdna3": _MFMA, "cdna4": _DEEPER}
 # Products of several instructions, one for each element of a lane.
 _STEPS = frozenset(("f32", "f64"))
 

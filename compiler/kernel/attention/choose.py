@@ -37,4 +37,4 @@ def lower(problem: Problem, name: str, traits: Traits, choice: Tile | None = Non
         return attention_few.FewAttention(problem, name, tile).lower()
     if isinstance(tile, attention_fma.AttentionTile):
         return attention_fma.FmaAttention(problem, name, tile, traits.wave_size).lower()
-    return attention_matrix.MatrixAttention(problem, name, tile, traits.matrix).lower()
+    return attention_matrix.MatrixAttention(problem, name, tile, traits.sixteen_deep).lower()

@@ -326,7 +326,7 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     sources, inputs = Sources(problem), problem.kernel.inputs
     factors = {uncast(one, inputs).dtype for one in (sources.queries, sources.keys, sources.values)}
     narrow = sources.found.narrow
-    if narrow not in NARROW or factors != {narrow} or narrow.name not in traits.matrix:
+    if narrow not in NARROW or factors != {narrow} or narrow.name not in traits.sixteen_deep:
         return []
     n, deep = (-(-size // FRAGMENT) * FRAGMENT for size in (problem.n, sources.deep))
     max_fragments = 1 if max(n, deep) > WIDE_VALUES else 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringup.compiler.graph.index import Int
 
@@ -33,7 +33,8 @@ class MatrixTraits:
 @dataclass(frozen=True)
 class Traits:
     """One target. A wave has `wave_size` lanes. A group has at most `max_threads` threads and `lds_bytes` of LDS.
-    `matrix`: for each dtype of factors that matrix instructions accept, by name, how.
+    `matrix`: for each dtype of factors that matrix instructions accept, by name, how. `shallow` has products that are
+    16 deep, where those of `matrix` are deeper.
     """
 
     wave_size: int
@@ -41,3 +42,9 @@ class Traits:
     lds_bytes: int
     max_threads: int
     matrix: Mapping[str, MatrixTraits]
+    shallow: Mapping[str, MatrixTraits] = field(default_factory=dict)
+
+    @property
+    def sixteen_deep(self) -> Mapping[str, MatrixTraits]:
+        """The products that attention uses, whose scores are 16 wide along each axis."""
+        return {**self.matrix, **self.shallow}

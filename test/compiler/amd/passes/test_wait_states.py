@@ -1,4 +1,4 @@
-"""Wait states of gfx942: LLVM 22's own pass for them, on the same instructions, is the judge."""
+"""Wait states of gfx942 and gfx950: LLVM 22's own pass for them, on the same instructions, is the judge."""
 
 import random
 import re
@@ -15,7 +15,7 @@ from ringup.compiler.amd.passes.wait_states import insert_wait_states
 QUAD = {"quad_perm": (1, 0, 3, 2), "row_mask": 15, "bank_mask": 15}
 ENDING = "implicit $mode, implicit $exec"
 # (our instruction, our operands, LLVM's line). A letter names a register: v, w, x VGPRs, V, W, X pairs of them at even
-# numbers, Q, R four, O eight, s, t SGPRs, S a pair. The first is the result where there is one.
+# numbers, N, P, Q, R four, O eight, s, t SGPRs, S a pair. The first is the result where there is one.
 FORMS = (
     ("v_add_f32", "v w x", "{v} = V_ADD_F32_e32 {w}, {x}, " + ENDING),
     ("v_mov_b32", "v s", "{v} = V_MOV_B32_e32 {s}, implicit $exec"),
@@ -42,9 +42,11 @@ FORMS = (
     ("v_mfma_i32_16x16x32_i8", "Q V W Q", "{Q} = V_MFMA_I32_16X16X32I8_vgprcd_e64 {V}, {W}, {Q}, 0, 0, 0, " + ENDING),
     ("v_mfma_f32_16x16x4_f32", "Q v w R", "{Q} = V_MFMA_F32_16X16X4F32_vgprcd_e64 {v}, {w}, {R}, 0, 0, 0, " + ENDING),
     ("v_mfma_f32_16x16x4_f32", "Q v w Q", "{Q} = V_MFMA_F32_16X16X4F32_vgprcd_e64 {v}, {w}, {Q}, 0, 0, 0, " + ENDING),
+    ("v_mfma_f32_16x16x32_f16", "Q R P Q", "{Q} = V_MFMA_F32_16X16X32_F16_vgprcd_e64 {R}, {P}, {Q}, 0, 0, 0, " + ENDING),
+    ("v_mfma_i32_16x16x64_i8", "Q R P N", "{Q} = V_MFMA_I32_16X16X64_I8_vgprcd_e64 {R}, {P}, {N}, 0, 0, 0, " + ENDING),
     ("v_mfma_f64_16x16x4_f64", "O V W O", "{O} = V_MFMA_F64_16X16X4F64_vgprcd_e64 {V}, {W}, {O}, 0, 0, 0, " + ENDING),
 )  # fmt: skip
-COUNTS = {**dict.fromkeys("vwxst", 1), **dict.fromkeys("VWXS", 2), **dict.fromkeys("QR", 4), "O": 8}
+COUNTS = {**dict.fromkeys("vwxst", 1), **dict.fromkeys("VWXS", 2), **dict.fromkeys("NPQR", 4), "O": 8}
 # Few registers, so that instructions meet.
 VGPRS, SGPRS = 16, 6
 
@@ -81,14 +83,14 @@ def apart(instr):
 
 @pytest.fixture(scope="module")
 def llc(headers):
-    """`llc(functions)` returns for each function the wait states that LLVM puts before each of its lines."""
+    """`llc(target, functions)` returns for each function the wait states that LLVM puts before each of its lines."""
     *loader, program = llvm_mc(headers("llvm-22"))
-    command = [*loader, str(Path(program).with_name("llc")), "-mtriple=amdgcn", "-mcpu=gfx942", "-x", "mir"]
+    command = [*loader, str(Path(program).with_name("llc")), "-mtriple=amdgcn", "-x", "mir"]
 
-    def run(functions):
+    def run(target, functions):
         text = "\n".join(functions) + "\n"
         done = subprocess.run(
-            [*command, "-run-pass", "post-RA-hazard-rec", "-o", "-", "-"],
+            [*command, f"-mcpu={target}", "-run-pass", "post-RA-hazard-rec", "-o", "-", "-"],
             input=text, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert not done.returncode, done.stderr[:2000]
@@ -140,24 +142,31 @@ def listed(answer):
     ]
 
 
-def matrices(name=None):
-    return [form for form in FORMS if form[0].startswith("v_mfma") and name in (None, form[0])]
+# CDNA4 has them too.
+DEEPER = ("v_mfma_f32_16x16x32_f16", "v_mfma_i32_16x16x64_i8")
+TARGETS = pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 
 
+def matrices(name=None, target="gfx950"):
+    there = [form for form in FORMS if form[0].startswith("v_mfma") and name in (None, form[0])]
+    return [form for form in there if target == "gfx950" or form[0] not in DEEPER]
+
+
+@TARGETS
 @pytest.mark.seeds(2)
-def test_llvm_inserts_as_many_wait_states(seed, llc):
+def test_llvm_inserts_as_many_wait_states(target, seed, llc):
     """With matrix instructions of one kind: of a wide operand written by two, LLVM waits for the later one only."""
     rng = random.Random(seed)
     plain = [form for form in FORMS if form not in matrices()]
     texts, programs = [], []
     for number in range(100):
-        made = random_code(rng, 14, plain + matrices(rng.choice(matrices())[0]) * 3)
+        made = random_code(rng, 14, plain + matrices(rng.choice(matrices(target=target))[0]) * 3)
         texts.append(text_of(number, [[line for _, line in made] + ["S_ENDPGM 0"]], ["  bb.0:"]))
         block = Block("b0", 0, [*(instr for instr, _ in made), Instr("s_endpgm", 0)])
-        program = Program(Code(f"f{number}", "gfx942", [block], [], 0, 64, 64))
+        program = Program(Code(f"f{number}", target, [block], [], 0, 64, 64))
         insert_wait_states(program)
         programs.append(program)
-    for program, answer in zip(programs, llc(texts), strict=True):
+    for program, answer in zip(programs, llc(target, texts), strict=True):
         lines = listed(answer)
         expected, found = waits(lines, llvm_nop), waits(program.blocks[0], our_nop)
         rest = [line for line in lines if llvm_nop(line) is None]
@@ -165,8 +174,9 @@ def test_llvm_inserts_as_many_wait_states(seed, llc):
         assert found == expected, f"LLVM's, ours:\n{text}"
 
 
+@TARGETS
 @pytest.mark.seeds(2)
-def test_llvm_finds_no_wait_state_missing(seed, llc):
+def test_llvm_finds_no_wait_state_missing(target, seed, llc):
     """Every second program has a loop, with one matrix instruction: of several that reach a place on different ways,
     LLVM confuses which is how far away.
     """
@@ -175,8 +185,12 @@ def test_llvm_finds_no_wait_state_missing(seed, llc):
     texts, counts = [], []
     for number in range(100):
         is_loop = number % 2 == 0
-        first = random_code(rng, 8, plain if is_loop else FORMS)
-        loop = random_code(rng, 6, plain) + random_code(rng, 1, matrices()) if is_loop else random_code(rng, 8)
+        first = random_code(rng, 8, plain if is_loop else plain + matrices(target=target))
+        loop = (
+            random_code(rng, 6, plain) + random_code(rng, 1, matrices(target=target))
+            if is_loop
+            else random_code(rng, 8, plain + matrices(target=target))
+        )
         rng.shuffle(loop)
         lines = {id(instr): line for instr, line in (*first, *loop)}
         blocks = [Block(f"b{i}", min(i, 1), [instr for instr, _ in made]) for i, made in enumerate((first, loop, []))]
@@ -184,7 +198,7 @@ def test_llvm_finds_no_wait_state_missing(seed, llc):
         lines |= {id(branch): f"S_CBRANCH_SCC1 %bb.{1 if is_loop else 2}, implicit $scc", id(end): "S_ENDPGM 0"}
         blocks[1].instrs.append(branch)
         blocks[2].instrs.append(end)
-        program = Program(Code(f"f{number}", "gfx942", blocks, [], 0, 64, 64))
+        program = Program(Code(f"f{number}", target, blocks, [], 0, 64, 64))
         insert_wait_states(program)
         made = [
             [lines.get(id(step.instr)) or f"S_NOP {step.instr.operands[0]}" for step in steps]
@@ -194,6 +208,6 @@ def test_llvm_finds_no_wait_state_missing(seed, llc):
         places = ["  bb.0:\n    successors: %bb.1", f"  bb.1:\n    successors: {after}", "  bb.2:"]
         texts.append(text_of(number, made, places))
         counts.append(sum(map(len, made)))
-    for text, answer, count in zip(texts, llc(texts), counts, strict=True):
+    for text, answer, count in zip(texts, llc(target, texts), counts, strict=True):
         lines = listed(answer)
         assert len(lines) == count, f"{text}\nLLVM adds to it:\n" + "\n".join(lines)
