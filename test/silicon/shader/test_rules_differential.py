@@ -282,6 +282,15 @@ def finite_wave(rng: random.Random, mode: int) -> WaveState:
     return wave
 
 
+def zero_wave(rng: random.Random, mode: int) -> WaveState:
+    """Return a wave64 whose registers hold zeroes: pairs of halves with the sign of their lane, or -0.0 of f32."""
+    wave = random_wave(rng, 64, mode, VGPRS)
+    halves = np.array([0x8000_8000 * (lane % 4 > 1) for lane in range(64)])
+    for row in wave.vgprs:
+        row[:] = halves if rng.random() < 0.7 else 0x8000_0000
+    return wave
+
+
 def copied(wave: WaveState) -> WaveState:
     """Return a wave with the same words."""
     twin = WaveState(wave.wave_size, VGPRS, wave.acc_count)
@@ -444,7 +453,7 @@ def test_rules_of_cdna3_give_what_the_interpreter_gives(kind, bits, seed, transl
     mine, theirs = translated(code, 64, VGPRS, bits), interpreted(code, 64, VGPRS)
     states = [random_wave(rng, 64, bits, VGPRS) for _ in range(2)]
     if kind == "matrix":
-        states.append(finite_wave(rng, bits))
+        states += [finite_wave(rng, bits), zero_wave(rng, bits)]
     wrong = disagreements(code, mine, theirs, states)
     assert not wrong, "\n".join(wrong[:12])
 

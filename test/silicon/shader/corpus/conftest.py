@@ -178,7 +178,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(
             ("case_of_cdna3", "number"),
             [
-                pytest.param(case, i, id=case.name, marks=() if i % 8 == 0 else pytest.mark.fuzz)
+                pytest.param(case, i, id=case.name, marks=() if i % 16 == 8 else pytest.mark.fuzz)
                 for i, case in enumerate(found)
                 if case.name not in RDNA_ONLY
             ],

@@ -23,7 +23,7 @@ def test_the_interpreter_on_a_part_of_the_corpus(check, case_of_few):
 
 def test_both_engines_on_code_for_cdna3(check, case_of_cdna3, number):
     levels = ("-O1", "-O2", "-O0", "-O3")
-    turn = number // 8
+    turn = number // 16
     check(case_of_cdna3, levels[turn % len(levels)], 64, "translator", 2, "gfx942")
     if turn % 4 == 1:
         check(case_of_cdna3, levels[turn // 4 % len(levels)], 64, "interpreter", 1, "gfx942")

@@ -277,6 +277,57 @@ def test_an_instruction_that_follows_too_early_is_refused(cdna3, case):
         assert cdna3.broken(f"{ZEROS}{first}\n{between}{second}{end}", **dispatch).kind == "hazard"
 
 
+def test_wait_states_count_over_the_branch_of_a_loop(cdna3):
+    """The last instruction of a turn writes what the first of the next one permutes. The branch is one wait state."""
+    text = f"""
+      {ZEROS}
+      s_mov_b32 s4, 3
+    again:
+      v_mov_b32_dpp v9, v8 row_shl:1 row_mask:0xf bank_mask:0xf
+      s_sub_u32 s4, s4, 1
+      s_cmp_lg_u32 s4, 0
+      v_mov_b32 v8, 1
+      s_nop 0
+      s_cbranch_scc1 again
+      s_endpgm
+    """
+    cdna3.run(text)
+    found = cdna3.broken(text.replace("s_nop 0\n", "\n"))
+    assert (found.kind, found.detail.partition(" was")[0]) == ("hazard", "v8")
+
+
+def test_a_pair_depends_on_the_dwords_that_it_selects(cdna3):
+    text = """
+      v_mov_b32 v4, 1.0
+      v_pk_add_f32 v[8:9], v[4:5], v[4:5] op_sel_hi:[0,0]
+      v_add_f32 v2, v8, v9
+    """
+    assert results(cdna3, text).view(np.float32)[0] == np.float32(4.0)
+    found = cdna3.broken(f"{BEGIN}{text.replace(' op_sel_hi:[0,0]', '')}{STORE}", user_sgprs=USER)
+    assert (found.kind, found.detail.split(": ")[0]) == ("uninitialised", "lane 0 of v2 is undefined")
+
+
+def test_a_die_runs_its_chunks_of_a_grid(cdna3):
+    """Chunks of two groups go to three dies in turn. The last chunk is incomplete."""
+    out = cdna3.buffer(OUT, np.zeros(16))
+    text = """
+      s_lshl_b32 s4, s3, 2
+      v_mov_b32 v1, s4
+      v_mov_b32 v2, 1
+      global_atomic_add v1, v2, s[0:1]
+      s_endpgm
+    """
+    ran = {}
+    for die in range(3):
+        out[:] = 0
+        run = cdna3.run(
+            text, user_sgprs=(OUT, 0, 0), group_count=(5, 3, 1), enable_group_id=(True, True, False), group_size=(1, 1, 1),
+            share=(die, 3, 2),
+        )  # fmt: skip
+        ran[die] = run.counters.waves
+    assert ran == {0: 6, 1: 5, 2: 4}
+
+
 def test_several_registers_begin_at_an_even_one(cdna3):
     # v_mov_b64 v[3:4], 0, which the assembler refuses
     cdna3.assemble = lambda *_: bytes.fromhex("8070067e 000081bf".replace(" ", ""))
