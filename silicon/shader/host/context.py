@@ -92,6 +92,8 @@ ENTRY_WORD = 147  # where the wave continues
 CODE_WORD = 148  # and the next: address of its program
 COUNTS_WORD = 152  # and the next: address, how often each block of that program ran
 SITES_WORD = 154  # and the next: address, region caches of its memory instructions, four words of 64 bits each
+# and the next: what strict rules need of the wave's last instructions, a number of its translation
+SEQUENCE_WORD = 160
 SPARE_WORD = 150  # dummy target for registers that are not enabled
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import struct
-import subprocess
 
 import pytest
+from language.rdna4_code import compile_with
 
 import ringup
 from ringup.autogen import regdb
@@ -239,8 +239,7 @@ def opencl(tmp_path_factory):
     @functools.cache
     def build(source, target, *flags):
         (folder / "source.cl").write_text(source)
-        argv = [*COMPILE, f"-mcpu={target}", *flags, folder / "source.cl", "-o", folder / "out"]
-        subprocess.run(argv, check=True, timeout=60)
+        compile_with([*COMPILE, f"-mcpu={target}", *flags, str(folder / "source.cl")], target, folder / "out")
         return (folder / "out").read_bytes()
 
     return build
@@ -262,7 +261,7 @@ def trouble(tmp_path_factory):
     argv = ["clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2"]
 
     def build(target):
-        subprocess.run([*argv, f"-mcpu={target}", folder / "source.cl", "-o", folder / "out"], check=True, timeout=60)
+        compile_with([*argv, f"-mcpu={target}", str(folder / "source.cl")], target, folder / "out")
         return (folder / "out").read_bytes()
 
     return build

@@ -64,6 +64,8 @@ class Generation(NamedTuple):
     splits_barriers: bool
     # The vector ALU does not wait for results of transcendental instructions.
     trails_transcendentals: bool
+    # An SGPR that the vector ALU has read and that is written again needs s_wait_alu before it is read.
+    trails_scalars: bool
     # Where a trap handler finds the trap's number, above the PC: the lowest bit, and how many.
     trap_id: tuple[int, int]
     # The hardware register that contains SCC, which a trap handler may write.
@@ -95,8 +97,8 @@ RDNA3 = Generation(
     "RDNA 3", "RDNA 3", "gfx1100", {}, {}, {}, {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}, False,
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
-    trails_transcendentals=True, trap_id=(48, 8), scc_register=2, copies_matrices=True, late_products=False,
-    is_gcn=False, is_translated=True,
+    trails_transcendentals=True, trails_scalars=False, trap_id=(48, 8), scc_register=2, copies_matrices=True,
+    late_products=False, is_gcn=False, is_translated=True,
 )  # fmt: skip
 
 # Source: RDNA3.5 ISA reference, "SALU Floating Point"; LLVM AMDGPU.td, FeatureISAVersion11_5_Common, which has
@@ -130,6 +132,7 @@ RDNA4 = Generation(
     start=RDNA4_START,
     splits_barriers=True,
     trails_transcendentals=False,
+    trails_scalars=True,
     trap_id=(60, 4),
     scc_register=4,
     copies_matrices=False,
@@ -157,6 +160,7 @@ CDNA3 = Generation(
     start=CDNA3_START,
     splits_barriers=False,
     trails_transcendentals=False,
+    trails_scalars=False,
     trap_id=(48, 8),
     scc_register=2,
     copies_matrices=False,

@@ -28,6 +28,7 @@ from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence, check
 from ringup.silicon.shader.amd.interpreter.hazards import Sequence
 from ringup.silicon.shader.amd.interpreter.lds import data_share, direct_load
 from ringup.silicon.shader.amd.interpreter.memory import scalar_memory, vector_memory
+from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards
 from ringup.silicon.shader.amd.interpreter.step import Exit, Machine, Step
 from ringup.silicon.shader.amd.strict.history import RuleBroken, Tracker, misaligned
 from ringup.silicon.shader.amd.strict.registers import Registers
@@ -329,7 +330,8 @@ class InterpreterRun:
         regs = Registers(wave, tracker, strict=True, generation=generation)
         if generation.is_gcn:
             return _Issuing(regs, GcnSequence())
-        return _Issuing(regs, Sequence(trails_transcendentals=generation.trails_transcendentals))
+        scalars = ScalarHazards(wave.wave_size) if generation.trails_scalars else None
+        return _Issuing(regs, Sequence(trails_transcendentals=generation.trails_transcendentals, scalars=scalars))
 
     def _turn(self, resident: _Resident, budget: int) -> int:
         used = 0

@@ -1,8 +1,8 @@
 """Rules about consecutive instructions: hazards that the vector ALU does not interlock, and the contents of clauses.
 
 Source: RDNA3 and RDNA4 ISA references, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM
-GCNHazardRecognizer, hazards of gfx11 (VALUTransUse, VcmpxPermlane), of which gfx12 has the latter. RDNA4's hazard of
-SGPRs that the vector ALU has read (s_wait_alu) is not checked.
+GCNHazardRecognizer, hazards of gfx11 (VALUTransUse, VcmpxPermlane), of which gfx12 has the latter. `scalar_hazards.py`
+has RDNA4's hazard of SGPRs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS
+from ringup.silicon.shader.amd.interpreter.scalar_hazards import VALU_FORMATS, ScalarHazards, ScalarState, wait_of
+from ringup.silicon.shader.amd.strict.birth import register_name
 from ringup.silicon.shader.amd.strict.history import RuleBroken
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.decode import Instruction
 
-_VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "VINTERP"))
 # These issue once every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause
 # va_vdst==0"; Mesa aco_insert_NOPs.cpp, parse_vdst_wait
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
@@ -41,7 +42,7 @@ def _registers(ins: Instruction, fields: tuple[str, ...] | None, *, written: boo
 
 def clause_type(ins: Instruction) -> str:
     """Return the kind of clause in which an instruction may be; empty for none."""
-    if ins.format in _VALU:
+    if ins.format in VALU_FORMATS:
         return "VALU"
     if ins.format in ("SMEM", "DS"):
         return ins.format
@@ -54,7 +55,7 @@ def clause_type(ins: Instruction) -> str:
 
 def is_vector(ins: Instruction) -> bool:
     """Return whether the vector ALU executes an instruction."""
-    return ins.format in _VALU
+    return ins.format in VALU_FORMATS
 
 
 class State(NamedTuple):
@@ -66,13 +67,23 @@ class State(NamedTuple):
     compared: bool = False  # the previous vector instruction wrote EXEC
     left: int = 0  # instructions left in the clause
     type_: str = ""
+    scalars: ScalarState = ScalarState()
 
 
 class Sequence:
-    """The last instructions of a wave, as far as the rules need them."""
+    """The last instructions of a wave, as far as the rules need them. `scalars` follows SGPRs where these have rules;
+    it begins where `before` ends.
+    """
 
-    def __init__(self, before: State | None = None, *, trails_transcendentals: bool = True) -> None:
+    def __init__(
+        self,
+        before: State | None = None,
+        *,
+        trails_transcendentals: bool = True,
+        scalars: ScalarHazards | None = None,
+    ) -> None:
         start = before or State()
+        self._scalars = scalars
         self._trails = trails_transcendentals
         self._pending = {one: [instructions, others] for one, instructions, others in start.pending}
         self._matrix = set(start.matrix)
@@ -85,14 +96,16 @@ class Sequence:
     def state(self) -> State:
         """The state for the instructions that follow."""
         pending = tuple((one, since[0], since[1]) for one, since in sorted(self._pending.items()))
-        return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")
+        scalars = ScalarState() if self._scalars is None else self._scalars.state
+        type_ = self._type if self._left else ""
+        return State(pending, frozenset(self._matrix), self._compared, self._left, type_, scalars)
 
     @property
     def is_settled(self) -> bool:
         """Whether what was before it matters no longer: it matters for a few vector instructions, or to the end of a
-        clause.
+        clause. SGPRs matter longer.
         """
-        return self._vectors > MAX_BETWEEN and self._count > self._first_left
+        return self._scalars is None and self._vectors > MAX_BETWEEN and self._count > self._first_left
 
     def check(self, ins: Instruction) -> None:
         """Add the next instruction; raise if it comes too early."""
@@ -100,13 +113,20 @@ class Sequence:
         self._vectors += is_vector(ins)
         if self._left:
             self._in_clause(ins)
+        if self._scalars is not None and (early := self._scalars.step(ins)):
+            register, by_salu = early[0]
+            raise RuleBroken(
+                "hazard",
+                f"{register_name(register)} is read too early: the vector ALU read it before it was written again;"
+                f" wait with {wait_of(register, by_salu=by_salu)}",
+            )
         if ins.mnemonic == "s_clause":
             self._left, self._type = (ins.fields["simm16"] & CLAUSE_LENGTH) + 1, ""
         elif (
             ins.mnemonic == "s_waitcnt_depctr" and not ins.fields["simm16"] & DEPCTR_VA_VDST
         ) or ins.format in _BEHIND_VALU:
             self._pending.clear()
-        elif ins.format in _VALU:
+        elif ins.format in VALU_FORMATS:
             self._vector(ins)
 
     def _in_clause(self, ins: Instruction) -> None:

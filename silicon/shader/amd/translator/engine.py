@@ -80,6 +80,7 @@ from ringup.silicon.shader.host.context import (
     GROUP_WORDS,
     LDS_UNWRITTEN,
     NOTE,
+    SEQUENCE_WORD,
     SITES_WORD,
     STATUS_WORD,
     Exit,
@@ -705,6 +706,7 @@ class TranslatedRun:
 def _set_entry(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
     """Make a wave, or several (wave, word), continue at an entry of a program."""
     words[..., STATUS_WORD], words[..., ENTRY_WORD] = Status.READY, entry
+    words[..., SEQUENCE_WORD] = words[..., SEQUENCE_WORD + 1] = 0
     for word, address in (
         (CODE_WORD, active.translation.address),
         (COUNTS_WORD, active.counts_at),

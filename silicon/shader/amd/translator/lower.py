@@ -42,7 +42,7 @@ from ringup.silicon.shader.common.launch import (
     STATUS_PRIV,
     TRAP_BARRIER,
 )
-from ringup.silicon.shader.host.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Leave, Word
+from ringup.silicon.shader.host.context import COUNTS_WORD, NOTE, SEQUENCE_WORD, SITES_WORD, Exit, Leave, Word
 from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 
@@ -192,7 +192,7 @@ class Lowering:
             self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.findings = self._findings() if variant.strict else None
-        self.ways = follow(program.blocks, program.generation) if variant.strict else None
+        self.ways = follow(program.blocks, program.generation, variant.lanes) if variant.strict else None
         self.live = live_at_entry(program.blocks, self.full, self.everything)
 
     def _findings(self) -> Findings | None:
@@ -313,8 +313,7 @@ class _Writer(Lowering):
         lines += [f"{wave.variable(one)} = alloca {wave.base_type(one)}" for one in sorted(wave.used)]
         lines += [
             "%fuel = alloca i64",
-            "%behind = alloca i64",
-            "store i64 0, ptr %behind",
+            f"%behind = getelementptr i32, ptr %wave, i64 {SEQUENCE_WORD}",
             f"%fuel.place = getelementptr i64, ptr %context, i64 {int(Word.FUEL)}",
             "%fuel.start = load i64, ptr %fuel.place",
             "store i64 %fuel.start, ptr %fuel",

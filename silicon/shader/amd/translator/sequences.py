@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence, GcnState
 from ringup.silicon.shader.amd.interpreter.hazards import Sequence, State
+from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards, ScalarState, join
 from ringup.silicon.shader.amd.strict.history import RuleBroken
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.generations import Generation
 
 Before = State | GcnState
+# States before a block that are told apart. Code of a compiler that does not know RDNA4's rules of SGPRs has thousands.
+STATES_LIMIT = 64
 Broken = tuple[int, RuleBroken]  # index of the instruction in its block
 
 
@@ -35,18 +38,32 @@ class Ways:
         return any(before is not self.fresh for some in self.broken.values() for before in some)
 
 
-def _sequence(of: Generation, before: Before | None = None) -> Sequence | GcnSequence:
-    if of.is_gcn:
-        return GcnSequence(before if isinstance(before, GcnState) else None)
-    return Sequence(before if isinstance(before, State) else None, trails_transcendentals=of.trails_transcendentals)
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What is followed: `scalars` are the pairs of SGPRs that may be read too early on some path."""
+
+    generation: Generation
+    lanes: int
+    scalars: frozenset[int] = frozenset()
+
+    def sequence(self, before: Before | None = None) -> Sequence | GcnSequence:
+        """Return the rules behind a state."""
+        if self.generation.is_gcn:
+            return GcnSequence(before if isinstance(before, GcnState) else None)
+        start = before if isinstance(before, State) else State()
+        scalars = ScalarHazards(self.lanes, start.scalars, self.scalars) if self.scalars else None
+        trails = self.generation.trails_transcendentals
+        return Sequence(start, trails_transcendentals=trails, scalars=scalars)
 
 
-def follow(blocks: dict[Key, Block], generation: Generation) -> Ways:
+def follow(blocks: dict[Key, Block], generation: Generation, lanes: int) -> Ways:
     """Find the states after all blocks and the rules that they break, for each state before them."""
-    fresh = _sequence(generation).state
+    scalars = doubtful_scalars(blocks, lanes) if generation.trails_scalars else frozenset()
+    rules = _Rules(generation, lanes, scalars)
+    fresh = rules.sequence().state
     found = Ways(fresh, {key: {} for key in blocks}, {key: {} for key in blocks})
     for key, block in blocks.items():
-        _check_block(found, key, block, fresh, generation)
+        _check_block(found, key, block, fresh, rules)
     work = [(key, fresh) for key in blocks]
     while work:
         key, before = work.pop()
@@ -55,15 +72,37 @@ def follow(blocks: dict[Key, Block], generation: Generation) -> Ways:
         if after is fresh or block.ending == "leave":
             continue
         for other in block.successors:
-            if after not in found.behind[other]:
-                _check_block(found, other, blocks[other], after, generation)
+            known = found.behind[other]
+            if after not in known and (not scalars or len(known) < STATES_LIMIT):
+                _check_block(found, other, blocks[other], after, rules)
                 work.append((other, after))
     return found
 
 
-def _check_block(found: Ways, key: Key, block: Block, before: Before, generation: Generation) -> None:
+def doubtful_scalars(blocks: dict[Key, Block], lanes: int) -> frozenset[int]:
+    """Return the pairs of SGPRs that may be read too early, by half their number. Paths are merged, so that a pair may
+    be found of which each path is right.
+    """
+    before = dict.fromkeys(blocks, ScalarState())
+    doubtful: set[int] = set()
+    work = list(blocks)
+    while work:
+        key = work.pop()
+        hazards = ScalarHazards(lanes, before[key], merged=True)
+        for step in blocks[key].code:
+            doubtful.update(register >> 1 for register, _ in hazards.step(step.ins))
+        after = hazards.state
+        for other in blocks[key].successors if blocks[key].ending != "leave" else ():
+            joined = join(before[other], after)
+            if joined != before[other]:
+                before[other] = joined
+                work.append(other)
+    return frozenset(doubtful)
+
+
+def _check_block(found: Ways, key: Key, block: Block, before: Before, rules: _Rules) -> None:
     """Check a block after `before`, as far as that matters."""
-    sequence, fresh = _sequence(generation, before), found.fresh
+    sequence, fresh = rules.sequence(before), found.fresh
     for index, step in enumerate(block.code):
         if before is not fresh and sequence.is_settled:
             found.behind[key][before] = found.behind[key][fresh]
@@ -74,6 +113,8 @@ def _check_block(found: Ways, key: Key, block: Block, before: Before, generation
             sequence.check(step.ins)
         except RuleBroken as broken:
             found.broken[key][before] = index, broken
-            break
+            # the wave stops here
+            found.behind[key][before] = fresh
+            return
     state = sequence.state
     found.behind[key][before] = fresh if state == fresh else state

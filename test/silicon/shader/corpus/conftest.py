@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import random_source
+from language.rdna4_code import compile_with
 
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.amd.interpreter.engine import Interpreter
@@ -91,19 +91,14 @@ def compiled(source: str | Path, flags: tuple[str, ...], folder: Path | None = N
     fails the test.
     """
     text = (HERE / source).read_bytes() + (HERE / "common.h").read_bytes()
-    name = hashlib.sha256(repr(flags).encode() + text).hexdigest()[:32]
+    processor = next((one.removeprefix("-mcpu=") for one in flags if one.startswith("-mcpu=")), "")
+    key = repr(flags) + " and llc 22" * processor.startswith("gfx12")
+    name = hashlib.sha256(key.encode() + text).hexdigest()[:32]
     path = (folder or cache_folder() / "corpus") / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(".new")
-        done = subprocess.run(
-            ["clang-19", *flags, "-I", str(HERE), str(HERE / source), "-o", str(made)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        compile_with(["clang-19", *flags, "-I", str(HERE), str(HERE / source)], processor, made)
         made.rename(path)
     return path
 

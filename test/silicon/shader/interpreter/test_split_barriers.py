@@ -138,6 +138,7 @@ def test_barriers_follow_each_other(rdna4, out):
         s_barrier_wait -1
         s_mov_b32 exec_lo, 1
         s_add_co_i32 s10, s8, 1
+        s_wait_alu depctr_sa_sdst(0)
         v_mov_b32_e32 v4, s10
         ds_add_u32 v3, v4
         s_mov_b32 exec_lo, -1

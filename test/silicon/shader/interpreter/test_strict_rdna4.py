@@ -81,3 +81,68 @@ def test_a_conversion_to_eight_bits_gathers_two_numbers(rdna4, out):
 
 def test_a_register_beyond_the_allocation_is_refused(rdna4):
     assert rdna4.broken("v_s_exp_f32 s4, 1.0\n v_minimum_f32 v70, v0, v0\n s_endpgm", **ARGS).kind == "register"
+
+
+# The vector ALU reads a scalar, which is then written and read again. Source: LLVM AMDGPUWaitSGPRHazards.cpp; Mesa
+# aco_insert_NOPs.cpp (ten scalar instructions). The corpus for gfx1201 is LLVM 22's code, which breaks no such rule.
+TEN = "s_mov_b32 s20, 0\n " * 10
+SCALARS_TOO_EARLY = {
+    "written by scalars, read by a vector": ("v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8", "sa_sdst"),
+    "written by scalars, read by a scalar": ("v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_mov_b32 s9, s8", "sa_sdst"),
+    "the other half of a pair": ("v_mov_b32_e32 v1, s8\n s_mov_b32 s9, 1\n v_mov_b32_e32 v2, s9", "sa_sdst"),
+    "written by a vector, read by another": (
+        "v_mov_b32_e32 v1, s8\n v_readfirstlane_b32 s8, v0\n v_mov_b32_e32 v2, s8", "va_sdst",
+    ),
+    "VCC of two comparisons": (
+        "v_cmp_eq_u32_e32 vcc_lo, 0, v0\n v_cndmask_b32_e32 v1, v0, v0, vcc_lo\n v_cmp_eq_u32_e32 vcc_lo, 1, v0\n"
+        " v_cndmask_b32_e32 v1, v0, v0, vcc_lo", "va_vcc",
+    ),
+    "VCC that a branch reads": (
+        "s_mov_b32 vcc_lo, 0\n v_cndmask_b32_e32 v1, v0, v0, vcc_lo\n s_mov_b32 vcc_lo, 0\n s_cbranch_vccz .Lend\n .Lend:",
+        "sa_sdst",
+    ),
+    "a wait for the other ALU": (
+        "v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_wait_alu depctr_va_sdst(0)\n v_mov_b32_e32 v2, s8", "sa_sdst",
+    ),
+    "ten scalar instructions later": (f"v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n {TEN}v_mov_b32_e32 v2, s8", "sa_sdst"),
+    "too few ds_nop": (
+        "v_mov_b32_e32 v1, s8\n ds_nop\n ds_nop\n ds_nop\n s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8", "sa_sdst",
+    ),
+    "in the next turn of a loop": (
+        "s_mov_b32 s9, 3\n .Lagain:\n s_add_co_i32 s8, s9, 1\n v_mov_b32_e32 v1, s8\n s_sub_co_u32 s9, s9, 1\n"
+        " s_cmp_lg_u32 s9, 0\n s_cbranch_scc1 .Lagain", "sa_sdst",
+    ),
+    "by one of two ways": (
+        "s_cmp_eq_u32 s8, 0\n s_cbranch_scc0 .Lskip\n v_mov_b32_e32 v1, s8\n .Lskip:\n s_mov_b32 s8, 1\n"
+        " v_mov_b32_e32 v2, s8", "sa_sdst",
+    ),
+}  # fmt: skip
+SCALARS_IN_TIME = {
+    "never read before": "s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8",
+    "waited for": "v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_wait_alu depctr_sa_sdst(0)\n v_mov_b32_e32 v2, s8",
+    "written by a vector, read by a scalar": "v_mov_b32_e32 v1, s8\n v_readfirstlane_b32 s8, v0\n s_mov_b32 s9, s8\n v_mov_b32_e32 v2, s8",
+    "a scalar load between": "v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_load_b32 s12, s[0:1], 0x0\n v_mov_b32_e32 v2, s8",
+    "eleven scalar instructions later": f"v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n {TEN}s_nop 0\n s_mov_b32 s20, 1\n v_mov_b32_e32 v2, s8",
+    "four ds_nop": "v_mov_b32_e32 v1, s8\n ds_nop\n ds_nop\n ds_nop\n ds_nop\n s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8",
+    "EXEC": "s_mov_b32 exec_lo, 1\n v_mov_b32_e32 v1, exec_lo\n s_mov_b32 exec_lo, -1\n v_mov_b32_e32 v2, exec_lo",
+    "by the way that does not read it": "s_cmp_eq_u32 s8, 1\n s_cbranch_scc0 .Lskip\n v_mov_b32_e32 v1, s8\n .Lskip:\n"
+    " s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8",
+}  # fmt: skip
+SCALARS = {"user_sgprs": (OUT, 0, 0, 0, 0, 0, 0, 0, 0, 0)}
+
+
+@pytest.mark.parametrize("name", SCALARS_TOO_EARLY)
+def test_a_scalar_that_the_vector_alu_read_is_not_read_anew_too_early(rdna4, name):
+    text, field = SCALARS_TOO_EARLY[name]
+    rdna4.arena.place(OUT, bytes(64))
+    broken = rdna4.broken(f"{text}\n s_endpgm", **SCALARS)
+    assert broken.kind == "hazard"
+    assert (
+        f"the vector ALU read it before it was written again; wait with s_wait_alu depctr_{field}(0)" in broken.detail
+    )
+
+
+@pytest.mark.parametrize("name", SCALARS_IN_TIME)
+def test_a_scalar_may_be_read_anew_in_time(rdna4, name):
+    rdna4.arena.place(OUT, bytes(64))
+    rdna4.run(f"{SCALARS_IN_TIME[name]}\n s_endpgm", **SCALARS)
