@@ -1,9 +1,10 @@
 """Estimates a whole launch with the model of `model.py`: cycles of every block and iteration on every compute unit,
 compared with the time that the bytes take from memory.
 
-Groups are distributed evenly over compute units, as many at a time as fit. Loops have the numbers of iterations that
-the machine IR states. The larger of the two times is the launch's time. Left out, besides what the model of a SIMD
-leaves out: caches between units, the time to start a launch, and data that is in a cache before the launch.
+Groups are distributed evenly over compute units, as many at a time as fit; the last round has what is left. Loops have
+the numbers of iterations that the machine IR states. The larger of the two times is the launch's time. Left out,
+besides what the model of a SIMD leaves out: caches between units, the time to start a launch, and data that is in a
+cache before the launch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Launch(NamedTuple):
     """The cost of one launch by the model. `cycles` is the larger of `compute_cycles` and `memory_cycles`; `unit` is
     the busiest unit of a SIMD.
 
-    `resident`: waves of a SIMD. `rounds`: how often the compute units are filled.
+    `resident`: waves of a SIMD. `rounds`: how often the compute units are filled, the last time perhaps in part.
     """
 
     cycles: int
@@ -77,11 +78,14 @@ def launch(code: Code, binary: Binary, function: Function, groups: int, bytes_mo
     together = max(1, min(fitting, -(-groups // units)))
     resident = -(-together * waves_of_group // row.simds)
     rounds = -(-groups // (units * together))
-    cycles, by_unit = 0, dict[str, int]()
-    for one, times in zip(estimate(code, resident), block_turns(code, function), strict=True):
-        cycles += one.together * times
-        by_unit[one.bound] = by_unit.get(one.bound, 0) + one.together * times
-    compute = cycles * rounds
+    last = -(-(groups - (rounds - 1) * units * together) // units)
+    compute, by_unit = 0, dict[str, int]()
+    for here, number in ((together, rounds - 1), (last, 1)):
+        waves = -(-here * waves_of_group // row.simds)
+        for one, times in zip(estimate(code, waves), block_turns(code, function), strict=True):
+            cycles = one.together * times * number
+            compute += cycles
+            by_unit[one.bound] = by_unit.get(one.bound, 0) + cycles
     memory = round(bytes_moved / chip.memory_bytes_s * chip.mhz * 1e6)
     total = max(compute, memory)
     flops = round(work(function).flops * code.group_size * groups)

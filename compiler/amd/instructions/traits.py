@@ -79,9 +79,9 @@ TRAITS = {
     "gfx1100": Traits(32, 96, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
-    "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX),
+    "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX, simds=4),
     "gfx950": Traits(
-        64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")}
+        64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")}, simds=4
     ),
 }
 

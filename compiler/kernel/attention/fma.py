@@ -238,4 +238,4 @@ def candidates(problem: Problem, traits: Traits) -> list[AttentionTile]:
     n = -(-problem.n // (ROW_THREADS * RUN)) * ROW_THREADS * RUN
     deep = -(-most(problem.inner.size) // RUN) * RUN
     tiles = [AttentionTile(m, n, ROW_THREADS * own, deep, speed) for m, own, speed in SHAPES]
-    return by_speed([one for one in tiles if one.lds_bytes <= MAX_LDS], problem, traits.compute_units)
+    return by_speed([one for one in tiles if one.lds_bytes <= MAX_LDS], problem, traits)

@@ -32,9 +32,9 @@ class MatrixTraits:
 
 @dataclass(frozen=True)
 class Traits:
-    """One target. A wave has `wave_size` lanes. A group has at most `max_threads` threads and `lds_bytes` of LDS.
-    `matrix`: for each dtype of factors that matrix instructions accept, by name, how. `shallow` has products that are
-    16 deep, where those of `matrix` are deeper.
+    """One target. A wave has `wave_size` lanes, and a compute unit `simds` SIMDs that run waves. A group has at most
+    `max_threads` threads and `lds_bytes` of LDS. `matrix`: for each dtype of factors that matrix instructions accept,
+    by name, how. `shallow` has products that are 16 deep, where those of `matrix` are deeper.
     """
 
     wave_size: int
@@ -43,6 +43,7 @@ class Traits:
     max_threads: int
     matrix: Mapping[str, MatrixTraits]
     shallow: Mapping[str, MatrixTraits] = field(default_factory=dict)
+    simds: int = 2
 
     @property
     def sixteen_deep(self) -> Mapping[str, MatrixTraits]:

@@ -81,7 +81,7 @@ TRIED = (
 # For a pool, where a tile has all columns and there are few rows. By the model, 512 x 49 x 4608 takes 27 us with the
 # first one and 49 us with 16 rows.
 POOLED = (
-    FmaTile(8, 64, 2, 4, 16, 0.48),
+    FmaTile(8, 64, 2, 4, 16, 0.46),
     FmaTile(4, 64, 1, 4, 16, 0.28),
 )
 # Threads of a group whose waves share k.
@@ -245,7 +245,9 @@ def _usual(problem: Problem) -> Sequence[FmaTile]:
 def _allowed(tiles: Sequence[FmaTile], problem: Problem, traits: Traits) -> list[FmaTile]:
     wide = problem.dtype.bits > 32
     found = [one for one in tiles if not wide or one.thread_m * one.thread_n <= MAX_WIDE]
-    return by_speed(found, problem, traits.compute_units)
+    # The waves that share k hide latency as others do.
+    shared = {_shared(one, problem, traits): one for one in found}
+    return [shared[one] for one in by_speed(list(shared), problem, traits)]
 
 
 def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:

@@ -95,7 +95,7 @@ WIDE_TILES = (
     MatrixTile(128, 128, 64, 4, 2, 1.0, slices=1),
     MatrixTile(128, 64, 64, 2, 2, 0.95, slices=1),
     MatrixTile(64, 128, 64, 2, 2, 0.95, slices=1),
-    MatrixTile(64, 64, 64, 4, 2, 0.8),
+    MatrixTile(64, 64, 64, 4, 2, 0.75),
     MatrixTile(32, 64, 64, 2, 2, 0.6),
     MatrixTile(64, 32, 64, 2, 2, 0.6),
     MatrixTile(32, 32, 64, 2, 2, 0.5),
@@ -258,7 +258,7 @@ def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> l
         slices = tile.slices * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
         if k % kind.depth == 0 and slices <= traits.lds_bytes:
             found.append(replace(tile, k=k, wave=traits.wave_size))
-    return by_speed(list(dict.fromkeys(found)), problem, traits.compute_units)
+    return by_speed(list(dict.fromkeys(found)), problem, traits)
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:

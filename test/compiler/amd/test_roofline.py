@@ -52,14 +52,19 @@ def test_a_matrix_instruction_s_operations_are_shared_by_its_lanes():
 
 def test_more_groups_than_fit_take_rounds():
     step = step_of(zeros(64, 1024).softmax(-1))
-    few, many = (launch(step.code, step.binary, step.lowered.function, groups, 0) for groups in (1, 100_000))
+    few, many, full, rest = (
+        launch(step.code, step.binary, step.lowered.function, groups, 0) for groups in (1, 100_000, 260 * 384, 160)
+    )
     assert few.rounds == 1
     assert few.resident <= many.resident
     # 16 waves on each of two SIMDs, groups of 8 waves: 4 groups on each of 96 units, 384 at once
     assert (step.binary.occupancy, step.binary.group_size) == (16, 256)
     assert many.rounds == 261
     assert many.resident == 16
-    assert many.compute_cycles % many.rounds == 0
+    # The last round has 160 groups, two on each unit.
+    assert (full.rounds, full.resident, rest.rounds, rest.resident) == (260, 16, 1, 8)
+    assert full.compute_cycles % 260 == 0
+    assert many.compute_cycles == full.compute_cycles + rest.compute_cycles
     assert many.compute_cycles > few.compute_cycles * many.rounds // 2
 
 
