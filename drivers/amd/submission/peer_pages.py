@@ -15,10 +15,10 @@ from ringup.drivers.cleanup import undone_on_error
 from ringup.queues.queue import TIMEOUT_S
 
 PAGE_BYTES = 4096
-# at the start of each page: one element of a copy engine's rectangles
+# at the start of each page
 MARK = struct.Struct("<QQ")
-# pages that are tested at a time: the rows of one rectangle packet
-PAGES_AT_ONCE = 1 << 14
+# pages that are tested at a time, with a packet for each: a part of what a queue has for a long stream
+PAGES_AT_ONCE = 1 << 12
 # which of the two cards has stored a mark; page addresses leave these bits free
 OWNERS, OTHERS = 1, 2
 ALL = 0xFFFF_FFFF_FFFF_FFFF
@@ -76,11 +76,13 @@ class Side:
         return view[: count * MARK.size]
 
     def _copy(self, first: int, count: int, *, inwards: bool) -> None:
-        pages = self._first_va + first * PAGE_BYTES, PAGE_BYTES
-        marks = self._marks.gpu_va, MARK.size
-        target, source = (marks, pages) if inwards else (pages, marks)
+        page_va, mark_va = self._first_va + first * PAGE_BYTES, self._marks.gpu_va
         stream = self.card.copy.stream()
-        stream.copy_rect(*target, *source, MARK.size, count)
+        # no rectangles: virtual cards and this driver do not agree on the packet's pitches on SDMA 7
+        for _ in range(count):
+            stream.copy(*((mark_va, page_va) if inwards else (page_va, mark_va)), MARK.size)
+            page_va += PAGE_BYTES
+            mark_va += MARK.size
         self.card.copy.submit(stream).wait(TIMEOUT_S)
 
 
