@@ -65,13 +65,25 @@ def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 def window(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Copy a box between two linear surfaces. Extents, pitches and slice pitches are stored minus one, in elements."""
+    yield from _box(engine, queue, packet, packet.src_pitch + 1, packet.dst_pitch + 1)
+
+
+def window_7(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """The same since 7.0, where a pitch is the upper half of its dword. Source: Mesa ac_cmdbuf_sdma.c, the copy of a
+    linear sub-window.
+    """
+    source, target = (int(packet) >> 32 * dword + 16 & 0xFFFF for dword in (4, 9))
+    yield from _box(engine, queue, packet, source + 1, target + 1)
+
+
+def _box(engine: Engine, queue: Queue, packet: Any, source_pitch: int, target_pitch: int) -> Work:
     element = 1 << packet.elementsize
     width = (packet.rect_x + 1) * element
     moved = 0
     for z in range(packet.rect_z + 1):
         for y in range(packet.rect_y + 1):
-            source = _join(packet, "src_addr") + element * _texel(packet, "src", y, z)
-            target = _join(packet, "dst_addr") + element * _texel(packet, "dst", y, z)
+            source = _join(packet, "src_addr") + element * _texel(packet, "src", y, z, source_pitch)
+            target = _join(packet, "dst_addr") + element * _texel(packet, "dst", y, z, target_pitch)
             data = swapped(engine.read(queue, source, width), packet.src_sw)
             engine.write(queue, target, swapped(data, packet.dst_sw))
             moved += width
@@ -81,12 +93,11 @@ def window(engine: Engine, queue: Queue, packet: Any) -> Work:
     yield moved / BYTES_PER_US
 
 
-def _texel(packet: Any, side: str, y: int, z: int) -> int:
+def _texel(packet: Any, side: str, y: int, z: int, pitch: int) -> int:
     def part(name: str) -> int:
         return int(getattr(packet, f"{side}_{name}"))
 
-    rows = (part("y") + y) * (part("pitch") + 1)
-    return part("x") + rows + (part("z") + z) * (part("slice_pitch") + 1)
+    return part("x") + (part("y") + y) * pitch + (part("z") + z) * (part("slice_pitch") + 1)
 
 
 def fill(engine: Engine, queue: Queue, packet: Any) -> Work:

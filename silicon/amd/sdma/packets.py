@@ -357,6 +357,7 @@ PACKETS_4: Packets = {
 PACKETS_7: Packets = PACKETS | {
     (pkt.SDMA_OP_SRBM_WRITE, 0): (pkt.SDMA_PKT_SRBM_WRITE, _register_write_7),
     (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR): (pkt.SDMA_PKT_COPY_LINEAR, _linear_7),
+    (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR_SUB_WIND): (pkt.SDMA_PKT_COPY_LINEAR_SUBWIN, sdma_copy.window_7),
 }
 UNMODELLED = {
     (pkt.SDMA_OP_COPY, number): f"COPY sub-operation {number} (tiled, physical or dirty-page copies)"

@@ -207,7 +207,10 @@ def test_a_copy_swaps_bytes_within_units(rig, mode, expected):
     assert rig.data(8, DATA + 64) == expected
 
 
-def test_a_window_of_a_surface_is_copied_with_pitches(rig):
+@pytest.mark.parametrize(("chip", "shift"), [("navi31", 13), ("navi48", 16)])
+def test_a_window_of_a_surface_is_copied_with_pitches(chip, shift):
+    """`shift`: the first bit of a pitch. Source: Mesa ac_cmdbuf_sdma.c."""
+    rig = Rig(chip=chip).start()
     # 16 bytes a row: elements of 2 bytes, pitch 8.
     source = bytearray(16 * 16)
     for row in range(16):
@@ -215,8 +218,8 @@ def test_a_window_of_a_surface_is_copied_with_pitches(rig):
     rig.pages.data[DATA : DATA + 256] = source
     target = DATA + 0x1000
     rig.run(
-        1 | 4 << 8 | 1 << 29, *both(DATA), 2 | 3 << 16, 0 | 7 << 13, 63,
-        *both(target), 0 | 1 << 16, 0 | 3 << 13, 15, 2 | 1 << 16, 0, 0,
+        1 | 4 << 8 | 1 << 29, *both(DATA), 2 | 3 << 16, 0 | 7 << shift, 63,
+        *both(target), 0 | 1 << 16, 0 | 3 << shift, 15, 2 | 1 << 16, 0, 0,
     )  # fmt: skip
     # A box of 3 x 2 elements from (2, 3) to (0, 1); pitch 4.
     for row in range(2):
