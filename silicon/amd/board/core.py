@@ -43,9 +43,7 @@ class GraphicsCore:
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
         if row.generation.mes is None:
             self.cp.run_list.copiers = copiers
-        # the words of a wave are those of RDNA
-        if row.cus_per_wgp > 1:
-            self.sequencers = Sequencers(cells, self.grbm, self._waves, self._kill_waves)
+        self.sequencers = Sequencers(cells, self.grbm, self._waves, self._kill_waves)
         if row.generation.mes is not None:
             self.mes = self.cp.scheduler = Mes(self.cp, sdma)
         self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset

@@ -21,7 +21,7 @@ from ringup.silicon.amd.gc.grbm import PRESENT_LIMIT, Grbm, Slot
 from ringup.silicon.amd.memory.caches import CachedMemory
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.clock import Timer
-from ringup.silicon.shader.common.launch import CDNA3_START, RDNA3_START, Start, occupancy
+from ringup.silicon.shader.common.launch import CDNA3_START, RDNA3_START, Start, gfx9_place, occupancy
 from ringup.silicon.shader.common.state import (
     HW_ID1,
     STATUS,
@@ -474,7 +474,8 @@ def gfx9_words(
     wave's HW_ID1, in RDNA3's form.
     """
     first = data & 0xFFF | (data >> 12 & 0xF) << 28 | privileged << 13 | engine << 24 | encoding << 26
-    first |= (place & 15) << 14 | (place >> 8 & 3) << 18 | (place >> 10 & 15) << 20
+    wave, simd, unit, _ = gfx9_place(place)
+    first |= wave << 14 | simd << 18 | unit << 20
     return first, data >> 16
 
 

@@ -311,6 +311,21 @@ def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
     return wave | simd << 8 | wgp << 10 | array << 16 | engine << 18, dispatch.vmid << 24
 
 
+class Gfx9Place(NamedTuple):
+    """Where a wave runs, by GFX9's numbers: wave slot of a SIMD, SIMD of a compute unit, unit and engine."""
+
+    wave: int
+    simd: int
+    unit: int
+    engine: int
+
+
+def gfx9_place(hw_id1: int) -> Gfx9Place:
+    """Return a wave's place from its HW_ID1. GFX9 has one array to an engine; the second array's units follow here."""
+    unit = hw_id1 >> 10 & 3 | (hw_id1 >> 16 & 1) << 2
+    return Gfx9Place(hw_id1 & 0xF, hw_id1 >> 8 & 3, unit, hw_id1 >> 18 & 3)
+
+
 def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int, how: Start = RDNA3_START) -> Group:
     """Make a resident group with all its waves. Hardware does not clear LDS; here a fresh one holds zeroes."""
     group = Group(

@@ -16,6 +16,7 @@ KERNELS = """
 #define X __builtin_amdgcn_workitem_id_x()
 #define GX __builtin_amdgcn_workgroup_id_x()
 __kernel void late(__global uint *out, uint which) { if (GX == which) out[X] = 1; }
+__kernel void spin(__global volatile uint *flag) { while (!*flag); }
 __kernel void all(__global uint *out, uint apart) { out[GX * apart + X] = GX; }
 """
 NOWHERE = 0x7000_0000_0000
@@ -113,6 +114,21 @@ def test_a_die_that_waits_for_ever_is_named_and_every_rung_brings_all_back(card,
     assert [(rung.name, rung.error) for rung in card.reset(first)] == [(first, "")]
     with pytest.raises(DeviceHung, match="was reset before the work was done"):
         hung.wait()
+    assert works(card)
+
+
+def test_waves_that_spin_are_named_on_every_die(card, program):
+    flag = card.alloc(4096, name="flag")
+    card.copy.fill(flag, 0).wait()
+    stream = card.compute.stream()
+    stream.dispatch(program["spin"], 3 * XCCS, 64, [flag])
+    with pytest.raises(DeviceTimeout, match="waiting for"):
+        card.compute.submit(stream).wait(0.02)
+    waves = card.report().waves
+    for xcc in range(XCCS):
+        assert sum(wave.startswith(f"wave XCC {xcc} ") and "spin+0x" in wave for wave in waves) == 3
+    assert len(waves) == 3 * XCCS
+    card.reset()
     assert works(card)
 
 

@@ -20,6 +20,7 @@ from ringup.silicon.shader.common.launch import (
     STATUS_TRAP_EN,
     STATUS_VALID,
     STATUS_VCCZ,
+    gfx9_place,
 )
 from ringup.silicon.shader.common.state import (
     EXCP_USER,
@@ -71,8 +72,7 @@ def _cycles(step: Step) -> int:
 
 def _place(step: Step) -> int:
     """Return HW_ID of CDNA3: wave 3:0, SIMD 5:4, compute unit 11:8, engine 15:13, VMID 23:20."""
-    first = int(step.regs.words[HW_ID1])
-    wave, simd, unit, engine = first & 0xF, first >> 8 & 3, first >> 10 & 0xF, first >> 18 & 3
+    wave, simd, unit, engine = gfx9_place(int(step.regs.words[HW_ID1]))
     return wave | simd << 4 | unit << 8 | engine << 13 | step.machine.dispatch.vmid << 20
 
 
