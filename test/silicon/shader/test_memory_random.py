@@ -42,6 +42,8 @@ class Program:
     def __init__(self, seed, target="gfx1100"):
         self.random, self.target = np.random.default_rng(seed), target
         self.lanes = 64 if target == "gfx942" else int(self.random.choice([32, 64]))
+        # On RDNA4 a scalar that the vector ALU read before may be read again after a wait.
+        self.settle = "s_wait_alu depctr_sa_sdst(0)\n" if target == "gfx1201" else ""
         self.strict = bool(self.random.integers(2))
         self.inputs = [[] for _ in range(ROUNDS)]
         self.taken = self.given = 0
@@ -242,7 +244,7 @@ class Program:
         head = [
             "s_mov_b32 m0, 0",
             *(
-                f"s_lshl_b32 s18, s4, {at % 7}\nv_add_nc_u32 v9, s18, v0\nds_store_addtid_b32 v9 offset:{at}"
+                f"s_lshl_b32 s18, s4, {at % 7}\n{self.settle}v_add_nc_u32 v9, s18, v0\nds_store_addtid_b32 v9 offset:{at}"
                 for at in parts
             ),
         ]
