@@ -103,7 +103,8 @@ class VirtualRadeon:
         that work on metal only by luck. `clock`: that of the machine that the card is part of; a new one by default.
         `beside`: an executor that translates shader programs while the card runs on, for machines where real time
         passes meanwhile; without it the waves wait for the translation. There the secure OS takes longer to start, so
-        that a busy guest sees it start. Not for use with an `engine`. `caches`: the
+        that a busy guest sees it start, and code for RDNA4 without `s_wait_alu` runs: Debian 13's Mesa and LLVM leave
+        it out, and metal reads an old scalar by chance only. Not for use with an `engine`. `caches`: the
         graphics core has caches that go stale (`memory/caches.py`); this is slower. `code_folder`: where translated
         shader programs are kept for other processes; nowhere by default. Not for use with an `engine`.
         """
@@ -131,7 +132,14 @@ class VirtualRadeon:
         self._caches = caches
         on_disk = None if code_folder is None else CodeCache(code_folder)
         target = self.chip.gc.core.target
-        translator = partial(Translator, wgp_count=wgp_count, beside=beside, on_disk=on_disk, target=target)
+        translator = partial(
+            Translator,
+            wgp_count=wgp_count,
+            beside=beside,
+            on_disk=on_disk,
+            target=target,
+            trusts_scalars=beside is not None,
+        )
         self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()
         # whether the machine that the slot belongs to passes the card's requests up to host memory

@@ -330,7 +330,8 @@ class InterpreterRun:
         regs = Registers(wave, tracker, strict=True, generation=generation)
         if generation.is_gcn:
             return _Issuing(regs, GcnSequence())
-        scalars = ScalarHazards(wave.wave_size) if generation.trails_scalars else None
+        follows = generation.trails_scalars and not self.machine.trusts_scalars
+        scalars = ScalarHazards(wave.wave_size) if follows else None
         return _Issuing(regs, Sequence(trails_transcendentals=generation.trails_transcendentals, scalars=scalars))
 
     def _turn(self, resident: _Resident, budget: int) -> int:
@@ -364,11 +365,12 @@ class InterpreterRun:
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """The shader cores of a card with `wgp_count` work-group processors of the processor `target`: the engine that is
-    correct rather than fast.
+    correct rather than fast. `trusts_scalars`: see `Translator`.
     """
 
     wgp_count: int = NAVI31_WGPS
     target: str = "gfx1100"
+    trusts_scalars: bool = False
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -383,7 +385,7 @@ class Interpreter:
         if not fitting:
             raise ValueError(does_not_fit(dispatch))
         return InterpreterRun(
-            Machine(dispatch, memory, events, strict, of),
+            Machine(dispatch, memory, events, strict, of, trusts_scalars=self.trusts_scalars),
             resident_limit(dispatch, fitting, self.wgp_count),
         )
 

@@ -73,7 +73,7 @@ class Mapped:
 
 @dataclass(slots=True)
 class Machine:
-    """What the waves of a dispatch share."""
+    """What the waves of a dispatch share. `trusts_scalars`: strict mode leaves out `scalar_hazards.py`."""
 
     dispatch: Dispatch
     memory: Memory
@@ -82,6 +82,7 @@ class Machine:
     generation: Generation = RDNA3
     counters: Counters = field(default_factory=Counters)
     violations: list[Violation] = field(default_factory=list)
+    trusts_scalars: bool = False
     # The instruction cache, by PC.
     code: dict[int, tuple[Instruction, Callable[[Step], Exit], str]] = field(default_factory=dict)
     _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)

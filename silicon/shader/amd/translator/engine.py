@@ -134,7 +134,7 @@ class Translator:
     returns at once and runs nothing until it is made. Without `beside` a step waits for its translation, so every step
     does the same each time. A program is first translated quickly, or at `level`, and thoroughly once it has run so
     often that this pays off. The `max_kept` most recently used translations are kept; `on_disk` keeps them for other
-    processes too.
+    processes too. `trusts_scalars`: strict mode does not look for a missing `s_wait_alu` (`scalar_hazards.py`).
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -145,6 +145,7 @@ class Translator:
     level: int = THREADED
     on_disk: CodeCache | None = None
     target: str = "gfx1100"
+    trusts_scalars: bool = False
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     # By last use, oldest first: each job with the list that holds it.
     _used: dict[Job, list[Job]] = field(default_factory=dict)
@@ -160,8 +161,10 @@ class Translator:
         of = generation(self.target)
         launch.check_wave_size(dispatch, of.start, self.target)
         if not of.is_translated:
-            return Interpreter(self.wgp_count, self.target).start(dispatch, memory, events, strict=strict)
-        return TranslatedRun(self, Machine(dispatch, memory, events, strict, of))
+            reference = Interpreter(self.wgp_count, self.target, self.trusts_scalars)
+            return reference.start(dispatch, memory, events, strict=strict)
+        machine = Machine(dispatch, memory, events, strict, of, trusts_scalars=self.trusts_scalars)
+        return TranslatedRun(self, machine)
 
     @property
     def _how(self) -> How:
@@ -481,7 +484,7 @@ class TranslatedRun:
         variant = Variant(
             lanes, vgprs, self._plan.scalars, full, machine.strict, counting, tracked, undefined, machine.generation.name,
             machine.scoped is not None,
-            dispatch.acc_count,
+            dispatch.acc_count, machine.trusts_scalars,
         )  # fmt: skip
         made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
         blocks = len(made.lowered.blocks)
@@ -652,7 +655,14 @@ class TranslatedRun:
         if kind not in ("hazard", "uninitialised") and not noted:
             refused, self._refused = self._refused, None
             memory = _RememberedFault(machine.memory, refused)
-            again = Machine(machine.dispatch, memory, machine.events, machine.strict, machine.generation)
+            again = Machine(
+                machine.dispatch,
+                memory,
+                machine.events,
+                machine.strict,
+                machine.generation,
+                trusts_scalars=machine.trusts_scalars,
+            )
             outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
             self.violations.extend(again.violations)
             # Else the interpreter cannot find it, and the wave cannot continue.

@@ -101,6 +101,7 @@ class Variant:
     # Memory has caches in the compute units. The interpreter accesses it.
     scoped: bool = False
     acc_count: int = 0
+    trusts_scalars: bool = False
 
     @property
     def rows(self) -> int:
@@ -192,7 +193,11 @@ class Lowering:
             self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.findings = self._findings() if variant.strict else None
-        self.ways = follow(program.blocks, program.generation, variant.lanes) if variant.strict else None
+        self.ways = (
+            follow(program.blocks, program.generation, variant.lanes, trusts_scalars=variant.trusts_scalars)
+            if variant.strict
+            else None
+        )
         self.live = live_at_entry(program.blocks, self.full, self.everything)
 
     def _findings(self) -> Findings | None:

@@ -56,9 +56,10 @@ class _Rules:
         return Sequence(start, trails_transcendentals=trails, scalars=scalars)
 
 
-def follow(blocks: dict[Key, Block], generation: Generation, lanes: int) -> Ways:
+def follow(blocks: dict[Key, Block], generation: Generation, lanes: int, *, trusts_scalars: bool = False) -> Ways:
     """Find the states after all blocks and the rules that they break, for each state before them."""
-    scalars = doubtful_scalars(blocks, lanes) if generation.trails_scalars else frozenset()
+    follows = generation.trails_scalars and not trusts_scalars
+    scalars = doubtful_scalars(blocks, lanes) if follows else frozenset()
     rules = _Rules(generation, lanes, scalars)
     fresh = rules.sequence().state
     found = Ways(fresh, {key: {} for key in blocks}, {key: {} for key in blocks})

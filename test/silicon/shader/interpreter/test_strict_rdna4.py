@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.amd.interpreter.engine import Interpreter
+from ringup.silicon.shader.amd.translator.engine import Translator
+
 OUT = 0x30_0000
 ARGS = {"user_sgprs": (OUT, 0), "vgpr_count": 64}
 STORE = "v_lshlrev_b32_e32 v1, 2, v0\n global_store_b32 v1, v4, s[0:1]\n s_endpgm"
@@ -146,3 +149,12 @@ def test_a_scalar_that_the_vector_alu_read_is_not_read_anew_too_early(rdna4, nam
 def test_a_scalar_may_be_read_anew_in_time(rdna4, name):
     rdna4.arena.place(OUT, bytes(64))
     rdna4.run(f"{SCALARS_IN_TIME[name]}\n s_endpgm", **SCALARS)
+
+
+@pytest.mark.parametrize("name", SCALARS_TOO_EARLY)
+@pytest.mark.parametrize("engine", [Interpreter, Translator])
+def test_cards_of_other_drivers_run_code_that_leaves_the_wait_out(rdna4, engine, name):
+    """Debian 13's Mesa and LLVM leave it out."""
+    rdna4.arena.place(OUT, bytes(64))
+    rdna4.engine = engine(target="gfx1201", trusts_scalars=True)
+    rdna4.run(f"{SCALARS_TOO_EARLY[name][0]}\n s_endpgm", **SCALARS)
