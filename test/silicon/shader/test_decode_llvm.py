@@ -62,6 +62,10 @@ REASONS = {
     "a special value moved between accumulation registers": (r"^v_accvgpr_mov.*src_", r""),
     "SDWA fills the rest of the register in a reserved way": (r"UNUSED_PAD", r"reserved fields of SDWA"),
     "the first half of a scaled matrix product, which AMD's document does not have alone": (r"^v_mfma_ld_scale", r""),
+    "SDWA or a permutation of an instruction without a source, whose field LLVM does not read": (
+        r"^v_(nop|clrexcp)$",
+        r"with an? (SDWA|DPP) source|with dpp_ctrl|reserved fields of SDWA",
+    ),
     "a special source of two floats": (r"^v_cvt_scalef32_sr_pk_fp4_f32 .*src_", r"with src0"),
     "a literal where an inline constant may be, but no literal": (r"0x", r"with (src\d|soffset) 255$"),
 }
