@@ -134,7 +134,11 @@ def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
     operand = ins.uses[0]
     whole = wave.src(operand, "i16", ins) if operand.size_bits == 16 else wave.src(operand, "i32", ins)
     whole = code.resize(whole, "i32")
-    low, high = (as_bits(code, widened_octet(code, _octet(code, whole, at), name)) for at in range(2))
+    numbers = [widened_octet(code, _octet(code, whole, at), name) for at in range(2)]
+    if not FORMATS[name].signs_zero:
+        # On CDNA3 the output modifiers apply.
+        numbers = [wave.finished(one, ins) for one in numbers]
+    low, high = (as_bits(code, one) for one in numbers)
     wide = code.op("shl", code.resize(high, "i64"), wave.const(32, "i64"))
     wave.put(ins.defs[0], code.op("or", code.resize(low, "i64"), wide), ins)
 

@@ -38,7 +38,10 @@ HALF_SIGN = 0x8000
 def halves(wave: Wave, operand: Operand, ins: Instruction) -> Value:
     """Return a packed source as 16-bit integers: the low and the high result's element of each lane, alternating."""
     code, count = wave.code, 2 * wave.lanes
-    value = code.bitcast(wave.src(operand, "i32", ins), f"<{count} x i16>")
+    plain = replace(operand, neg=False, abs=False)
+    value = code.bitcast(wave.src(plain, "i32", ins), f"<{count} x i16>")
+    # GCN's modifiers of a source act on both halves (v_pk_fmac_f16).
+    value = wave.modified(value, neg=operand.neg, abs_=operand.abs)
     if operand.sel != (False, True):
         value = code.shuffle(value, None, [i & ~1 | operand.sel[i & 1] for i in range(count)])
     return value

@@ -155,6 +155,7 @@ def _matrix_operand(operand: Operand, value: Bits) -> Bits:
 FLUSHING = frozenset(("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32"))
 _UNCLAMPED = ("v_dot2", *MATRIX_PRODUCTS, "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
 _SCALES = {1: 2.0, 2: 4.0, 3: 0.5}
+_PAIRS = ("v_pk_", "v_cvt_pk", "v_pack")
 
 
 def finish(ctx: Ctx, value: Any) -> Any:
@@ -169,11 +170,22 @@ def finish(ctx: Ctx, value: Any) -> Any:
     form = FORMATS.get(target.type)
     if form is None:
         return value
-    if form is F16 and target.size_bits == 32 and target.kind == "vgpr":
+    # On GCN single halves write a whole register too.
+    is_pair = not ins.generation.is_gcn or ins.mnemonic.startswith(_PAIRS)
+    if form is F16 and target.size_bits == 32 and target.kind == "vgpr" and is_pair:
         if not ins.clamp:
             return value
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)
         return clamped(ctx, F16, low) | clamped(ctx, F16, high) << np.uint32(16)
+    if form is F32 and target.size_bits == 64:
+        low, high = ((value >> np.uint64(shift)).astype(np.uint32) for shift in (0, 32))
+        wide = _finished(ctx, form, high).astype(np.uint64) << np.uint64(32)
+        return _finished(ctx, form, low).astype(np.uint64) | wide
+    return _finished(ctx, form, value)
+
+
+def _finished(ctx: Ctx, form: Format, value: Bits) -> Bits:
+    ins = ctx.ins
     keeps = ctx.denormals(form) & KEEP_RESULTS and ins.mnemonic not in FLUSHING
     if ins.omod and (ctx.omod_in_any_mode or not (ctx.ieee or keeps)):
         value = _scaled(ctx, form, value)
