@@ -208,7 +208,8 @@ def instructions(
             continue
         extended = row.flags & ({"sdwa", "sdwab", "dpp", "dpp-newbcast"} if of.is_gcn else {"dpp16"})
         fmt, made = facts.formats[row.format], 0
-        for _ in range(each * 30):
+        # Of some opcodes few random words are instructions.
+        for _ in range(max(each * 30, 400)):
             if made == each:
                 break
             permuted = bool(dpp) and bool(extended) and fmt.width_bits == (32 if of.is_gcn else fmt.width_bits)
