@@ -167,6 +167,8 @@ _PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
 _EXEC_HI = 127
 MATRIX_PRODUCTS = ("v_wmma_", "v_swmmac_")
 CDNA_PRODUCTS = ("v_mfma_", "v_smfmac_")
+# RDNA4's loads of factors whose rows are columns in memory.
+TRANSPOSING_LOADS = "global_load_tr_"
 _NO_REGISTER = enc.NULL  # saddr of vector memory that has no scalar address
 
 
@@ -721,13 +723,14 @@ def of_wave(ins: Instruction, wave_size: int) -> Instruction:
     """Return an instruction as a wave of that size executes it.
 
     C and D of a matrix product have half as many registers in a wave64. So have A and B on RDNA4, where a wave holds
-    them once. Raises `IllegalInstruction` for what only the other size has: dual instructions, sets of indices.
+    them once, and what a transposing load fills. Raises `IllegalInstruction` for what only the other size has: dual
+    instructions, sets of indices.
     """
     if wave_size != 32 and ins.parts:
         raise IllegalInstruction(f"{ins.spelling} in a wave{wave_size}: dual instructions are for a wave32")
     if ins.mnemonic.startswith("v_swmmac_") and ins.fields["opsel"] >= index_sets(ins.mnemonic, wave_size):
         raise IllegalInstruction(f"{ins.mnemonic} with index {ins.fields['opsel']} in a wave{wave_size}")
-    if wave_size == 32 or not ins.mnemonic.startswith(MATRIX_PRODUCTS):
+    if wave_size == 32 or not ins.mnemonic.startswith((*MATRIX_PRODUCTS, TRANSPOSING_LOADS)):
         return ins
     halved = ("vdst", "src2") if ins.generation.copies_matrices else ("vdst", "src0", "src1", "src2")
     operands = tuple(

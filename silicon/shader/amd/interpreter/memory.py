@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.errors import Unmodelled
+from ringup.silicon.shader.amd.decoding.decode import TRANSPOSING_LOADS
 from ringup.silicon.shader.amd.interpreter.atomics import Flush, operation
 from ringup.silicon.shader.amd.interpreter.spaces import (
     GlobalSpace,
@@ -47,6 +48,8 @@ TRANSFERS = {
 CACHES = {"global_inv": (True, False), "global_wb": (False, True), "global_wbinv": (True, True)}
 BLOCK_REGISTERS = 32
 TO_LDS = "lds_"
+# A transposing load has this many addresses in a wave64 too.
+TRANSPOSED_LANES = 32
 # Scalar instructions of GCN that return a counter.
 CLOCKS = ("s_memtime", "s_memrealtime")
 # Those that change memory, or use scratch memory: compilers do not use them.
@@ -95,9 +98,10 @@ def vector_memory(step: Step) -> None:
         loaded = TRANSFERS[rest.removeprefix(TO_LDS)]
         load_to_lds(step, loaded, places(step, loaded.size_bytes, lanes), lanes)
         return
-    transfer = TRANSFERS.get(rest)
-    if transfer is None:
-        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: loads of transposed matrices")
+    if step.ins.mnemonic.startswith(TRANSPOSING_LOADS):
+        _transposed(step, rest, lanes)
+        return
+    transfer = TRANSFERS[rest]
     if verb == "load":
         first = step.field["vdst"]
         if not step.regs.vector_fits(first, transfer.register_count):
@@ -157,6 +161,38 @@ def _block(step: Step, verb: str, lanes: Lanes) -> None:
         step.issue(step.orders.stores)
     else:
         step.issue(step.orders.loads, vgprs=[first + number for number in numbers_of] if lanes.any() else ())
+
+
+def _transposed(step: Step, name: str, lanes: Lanes) -> None:
+    """Load eight elements of each of 32 lanes and exchange them, so that a row in memory becomes a column of A or B.
+
+    `tr_b128` has elements of 16 bits: lane i of eight lanes gets element i of each of the eight. `tr_b64` has bytes:
+    lane i of sixteen gets element i % 8 of four lanes of its own sixteen, then of those eight lanes behind; lanes 8 and
+    up of a sixteen begin at the fifth lane. Source: RDNA4 ISA reference, "WMMA Load-Transpose Instructions", for sizes,
+    lanes and EXEC. Its diagram of lanes is lost; the exchanges are as measured on an RX 9070 XT and published for
+    gfx1201: ROCm's "RDNA4 WMMA transpose load builtins" (b128), global_load_tr_probe.hip (b64). GUESS: lanes 32 and up
+    of a wave64 get the upper half of what the lanes 32 below them have in a wave32, as B of a wave64 is laid out.
+    """
+    size_bytes = 16 if name == "tr_b128" else 8
+    # Hardware leaves undefined what it does with some of the lanes.
+    if lanes.any() and not lanes.all():
+        if step.machine.strict:
+            raise RuleBroken("illegal", f"{step.ins.mnemonic} while a lane is not active")
+        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x} while a lane is not active")
+    first, loaded = step.field["vdst"], Transfer(size_bytes * TRANSPOSED_LANES // lanes.size)
+    if not step.regs.vector_fits(first, loaded.register_count):
+        lanes = np.zeros_like(lanes)
+    near = lanes & (np.arange(lanes.size) < TRANSPOSED_LANES)
+    ((space, some, addresses),) = places(step, size_bytes, near)
+    found, _ = space.read(addresses, some)
+    rows = found[:TRANSPOSED_LANES].reshape(TRANSPOSED_LANES, 8, -1)
+    # Of bytes by the bits of a lane's number: 4, 3, 2, and 1 with 0.
+    shape, order = ((4, 8, 8, 2), (0, 2, 1, 3)) if size_bytes == 16 else ((2, 2, 2, 4, 8), (0, 2, 4, 1, 3))
+    columns = rows.reshape(shape).transpose(order)
+    of_lane = columns.reshape(TRANSPOSED_LANES, lanes.size // TRANSPOSED_LANES, -1)
+    data = np.ascontiguousarray(of_lane.transpose(1, 0, 2)).reshape(lanes.size, -1)
+    deliver(step, first, loaded, data, None, lanes, step.orders.loads)
+    step.issue(step.orders.loads, vgprs=range(first, first + loaded.register_count) if lanes.any() else range(0))
 
 
 def _guards(step: Step, space: Space | None) -> frozenset[str]:

@@ -85,6 +85,53 @@ def _store(wave: Wave, ins: Instruction, form: Form) -> None:
         store(wave, addresses(wave, ins), form.shape(wave), stored(wave, operand(ins, "data"), form))
 
 
+# Lanes whose addresses a transposing load uses: how many, and their mask.
+_NEAR = 32
+USED_ADDRESSES = (1 << _NEAR) - 1
+
+
+def _given(size_bytes: int, lane: int, at: int) -> tuple[int, int]:
+    """Return the lane that loads element `at` of lane `lane` of a wave32, and its number there.
+
+    Source: as in the interpreter's `memory.py`, as a table of lanes: (lane bits from 4 down, numbers from 7 down).
+    """
+    if size_bytes == 16:
+        return lane & 0x18 | at, lane & 7
+    return lane & 0x10 | (at & 4) << 1 | (lane & 8) >> 1 | at & 3, lane & 7
+
+
+def _exchanged(wave: Wave, rows: list[Value], size_bytes: int) -> list[Value]:
+    """Return the registers that a transposing load fills, from the registers of a plain load of the same size."""
+    code, bits, of_row = wave.code, size_bytes, 32 // size_bytes
+    parts = [code.bitcast(row, f"<{of_row * wave.lanes} x i{bits}>") for row in rows]
+    both = [code.shuffle(a, b, range(2 * of_row * wave.lanes)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    filled = []
+    for register in range(len(rows) * _NEAR // wave.lanes):
+        order = []
+        for lane in range(wave.lanes):
+            for part in range(of_row):
+                # The upper lanes of a wave64 have the upper half of what a wave32 has.
+                at = lane // _NEAR * (8 * _NEAR // wave.lanes) + register * of_row + part
+                source, element = _given(size_bytes, lane % _NEAR, at)
+                order.append((element // of_row * wave.lanes + source) * of_row + element % of_row)
+        found = code.shuffle(both[0], both[1] if len(both) > 1 else None, order)
+        filled.append(code.bitcast(found, wave.row))
+    return filled
+
+
+def _load_transposed(wave: Wave, ins: Instruction, size_bytes: int) -> None:
+    """Load and exchange elements; the interpreter does so if a lane is not active."""
+    code, active = wave.code, wave.exec_bits()
+    with wave.unless(code.icmp("ne", active, code.const(-1, active.type)), ins):
+        near = code.const(USED_ADDRESSES, active.type)
+        rows = load(wave, addresses(wave, ins), Form(size_bytes).shape(wave), near)
+        for at, row in enumerate(_exchanged(wave, rows, size_bytes)):
+            wave.set_vgpr(operand(ins, "vdst").index + at, row)
+
+
+rule("global_load_tr_b128")(partial(_load_transposed, size_bytes=16))
+rule("global_load_tr_b64")(partial(_load_transposed, size_bytes=8))
+
 for _family in ("global", "flat"):
     for _name, _form in LOADS.items():
         rule(f"{_family}_load_{_name}")(partial(_load, form=_form))

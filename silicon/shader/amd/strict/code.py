@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
+from ringup.silicon.shader.amd.decoding.decode import TRANSPOSING_LOADS
 from ringup.silicon.shader.amd.decoding.memory_effects import BLOCKS, memory_effects
-from ringup.silicon.shader.amd.rules.global_memory import own_lanes
+from ringup.silicon.shader.amd.rules.global_memory import USED_ADDRESSES, own_lanes
 from ringup.silicon.shader.amd.rules.lds import exchanged
 from ringup.silicon.shader.amd.rules.matrix import undefined_elements
 from ringup.silicon.shader.amd.rules.mfma import undefined_products
@@ -260,6 +261,8 @@ class Guard(Shadows):
             elements = self._undefined_elements(ins, place)
             return self.code.op("and", missing, self.code.invert(elements))
         if ins.dpp is None:
+            if ins.mnemonic.startswith(TRANSPOSING_LOADS):
+                missing = self.code.op("and", missing, self.code.const(USED_ADDRESSES, missing.type))
             return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
         found = self.code.const(0, missing.type)
         for operand in ins.uses:

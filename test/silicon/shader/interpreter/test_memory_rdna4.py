@@ -239,7 +239,7 @@ def test_an_inactive_lane_is_read_by_one_permutation_only(rdna4, out, name, miss
 
 @pytest.mark.parametrize(
     "text",
-    ["global_load_tr_b128 v[4:7], v[8:9], off", "global_atomic_ordered_add_b64 v[8:9], v[4:5], off",
+    ["global_atomic_ordered_add_b64 v[8:9], v[4:5], off",
      "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused_by_name(rdna4, text):
