@@ -66,6 +66,13 @@ _OF_KINDS = {
     ("cdna4", "f16x32"): _deeper(8),
     ("cdna4", "bf16x32"): _deeper(8),
     ("cdna4", "i8x64"): _deeper(16),
+    # UNKNOWN: which k those of 128 are; see `instructions/traits.py`.
+    **{
+        ("cdna4", f"{a}_{b}x{depth}"): _deeper(depth // 4)
+        for a in ("fp8", "bf8")
+        for b in ("fp8", "bf8")
+        for depth in (32, 128)
+    },
 }
 
 

@@ -150,8 +150,8 @@ OPS: dict[str, Row] = {
     "read_lane": Row(1),  # [lane] uniform
     "first_lane": Row(1),  # all lanes must have the same value; uniform
     # Matrices: fragments of a 16x16x16 product (16x16xK for types with xK), spread over a wave in the target's layout.
-    # The result is a * b + c.
-    "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8 | f16x32 | bf16x32 | i8x32 | i8x64 | f32 | f64] f16x16 . f16x16 + f32x8
+    # The result is a * b + c. Floats of 8 bits are i8 vectors: fp8 is OCP's E4M3, bf8 its E5M2, first that of a.
+    "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8 | f16x32 | bf16x32 | fp8_bf8x32 | … | f32 | f64] f16x16 . f16x16 + f32x8
 }  # fmt: skip
 # The number of operands without the mask.
 MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}

@@ -34,7 +34,9 @@ def whole(*shape, most=127, kind=np.int32):
 A, B = numbers(70, 130), numbers(130, 65)
 DOUBLES = numbers(40, 50, kind=np.float64), numbers(50, 30, kind=np.float64)
 BYTES = whole(33, 70, kind=np.int8), whole(70, 40, kind=np.int8)
+EIGHTH_KINDS = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 EIGHTHS = numbers(40, 64, kind=ml_dtypes.float8_e4m3fn), numbers(64, 33, kind=ml_dtypes.float8_e5m2)
+DEEP_EIGHTHS = numbers(16, 160, kind=ml_dtypes.float8_e5m2), numbers(160, 16, kind=ml_dtypes.float8_e4m3fn)
 HALVES, BRAINS = (tuple(numbers(48, 48, kind=kind) for _ in range(2)) for kind in (np.float16, ml_dtypes.bfloat16))
 QUERIES = [numbers(1, 2, 70, 32, kind=np.float16) for _ in range(3)]
 ONE = numbers(1, 2, 1, 32), numbers(1, 2, 300, 32), numbers(1, 2, 300, 32)
@@ -72,12 +74,14 @@ PRODUCTS = {
     "i8": ("v_mfma_i32_16x16x32_i8", *product(BYTES, np.int32), 0),
     # As f16, exactly.
     "f8": ("v_mfma_f32_16x16x16_f16", *product(EIGHTHS, np.float32), 1e-4),
+    "deep f8": ("v_mfma_f32_16x16x16_f16", *product(DEEP_EIGHTHS, np.float32), 1e-4),
 }
 
 
-# CDNA4's are twice as deep along K.
+# CDNA4's are twice as deep along K. It multiplies OCP's floats of 8 bits, those of long sums 128 k at a time.
 DEEPER = {
     "f64": PRODUCTS["f64"][0], "f16": "v_mfma_f32_16x16x32_f16", "bf16": "v_mfma_f32_16x16x32_bf16", "i8": "v_mfma_i32_16x16x64_i8",
+    "f8": "v_mfma_f32_16x16x32_fp8_bf8", "deep f8": "v_mfma_f32_16x16x128_f8f6f4",
 }  # fmt: skip
 ON_CDNA4 = ("product of matrices", "attention of f16", "scans of many waves")
 
@@ -86,6 +90,13 @@ def check(make, wanted, tolerance, target="gfx942"):
     with device(on_cores.Cores(target=target)):
         found = make().numpy()
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+def listed(tensor, target):
+    """Return the disassembled code of a graph."""
+    graph = compile_graph(prepared([tensor.node]), target)
+    _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
+    return "\n".join(listing.lines(places=False))
 
 
 @pytest.mark.parametrize("name", [*CASES, *MORE])
@@ -108,11 +119,63 @@ def test_products_use_the_matrix_instruction_of_their_type(target, name):
     if target == "gfx950":
         mnemonic = DEEPER[name]
     check(make, wanted, tolerance, target)
-    graph = compile_graph(prepared([make().node]), target)
-    _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
-    text = "\n".join(listing.lines(places=False))
+    text = listed(make(), target)
     assert f"{mnemonic} v[" in text
     assert {line.split()[0] for line in text.splitlines() if "_mfma_" in line} == {mnemonic}
+
+
+def every(kind):
+    """Return the finite floats of a type of 8 bits, zeros of both signs in place of the others, and the others."""
+    found = np.arange(256, dtype=np.uint8).view(kind)
+    is_finite = np.isfinite(found.astype(np.float32))
+    return np.where(is_finite, found, found.dtype.type(0)).reshape(16, 16), found[~is_finite]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "depth"),
+    [
+        pytest.param(kinds, depth, marks=() if kinds == (0, 1) else pytest.mark.fuzz)
+        for kinds in ((0, 1), (1, 0), (0, 0), (1, 1))
+        for depth in (64, 128)
+    ],
+)
+def test_every_float_of_8_bits_is_multiplied_as_ml_dtypes_reads_it_on_cdna4(kinds, depth):
+    """Each of the 256 bytes as a factor of A and of B: NaN, infinities, zeros and denormals too. Each result has one
+    product.
+    """
+    left, right = (EIGHTH_KINDS[kind] for kind in kinds)
+    (rows, odd_rows), (columns, odd_columns) = every(left), every(right)
+    a, b = np.zeros((16 + len(odd_rows), depth), left), np.zeros((depth, 32 + len(odd_columns)), right)
+    twice, there = 2 * np.eye(16), np.s_[depth - 32 : depth - 16]
+    a[:16, :16], b[:16, :16] = rows, twice
+    a[:16, there], b[there, 16:32] = twice, columns
+    a[16:, -1], b[-1, :16], b[-1, 32:] = odd_rows, np.arange(16), odd_columns
+    with device(on_cores.Cores(target="gfx950")):
+        found = (Tensor(a).cast("float32") @ Tensor(b).cast("float32")).numpy()
+    with np.errstate(all="ignore"):
+        wanted = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found[:16, :16], 2 * rows.astype(np.float32))
+
+
+@pytest.mark.parametrize("chain", ["float16", "bfloat16", "float64"])
+def test_floats_of_8_bits_widened_in_steps_are_multiplied_as_they_are_on_cdna4(chain):
+    a, b = EIGHTHS
+    graph = Tensor(a).cast(chain).cast("float32").permute(1, 0).permute(1, 0) @ Tensor(b).cast("float32")
+    assert "_fp8_bf8" in listed(graph, "gfx950")
+
+
+def test_a_float_of_8_bits_beside_one_of_16_is_widened_on_cdna4():
+    a, b = EIGHTHS
+    graph = Tensor(a).cast("float32") @ Tensor(b.astype(np.float16)).cast("float32")
+    assert {one for one in listed(graph, "gfx950").split() if "_mfma_" in one} == {"v_mfma_f32_16x16x32_f16"}
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"])
+def test_formats_of_8_bits_and_less_that_are_not_ocps_are_refused(kind):
+    """CDNA3's own formats would give other numbers; scales and floats of 4 bits have no tensors."""
+    with pytest.raises(TypeError, match=f"elements of {kind} have no type here"):
+        Tensor(np.zeros((2, 2), getattr(ml_dtypes, kind)))
 
 
 class Chosen:
@@ -140,9 +203,7 @@ def test_tiles_with_one_slice_in_lds_wait_until_every_wave_has_read_it(slices):
 
 def test_products_of_unsigned_bytes_have_no_matrix_instruction():
     a, b = (Tensor(np.zeros((32, 32), np.uint8)).cast("uint32") for _ in range(2))
-    graph = compile_graph(prepared([(a @ b).node]), "gfx942")
-    _, listing = disassembler.of_object(elf_read.read(graph.code_object(), "code"))
-    assert "_mfma_" not in "\n".join(listing.lines(places=False))
+    assert "_mfma_" not in listed(a @ b, "gfx942")
 
 
 @pytest.mark.seeds(2)

@@ -50,6 +50,12 @@ def halves(kind):
     return Tensor(np.zeros((128, 64), np.float32)).cast(kind) @ Tensor(np.zeros((64, 96), np.float32)).cast(kind)
 
 
+def eighths(depth):
+    """A product of both floats of 8 bits."""
+    a, b = (Tensor(np.zeros(shape, np.float32)) for shape in ((48, depth), (depth, 32)))
+    return a.cast("float8_e5m2").contiguous().cast("float32") @ b.cast("float8_e4m3").contiguous().cast("float32")
+
+
 def attention(kind, queries, keys, heads=2):
     """Causal attention of narrow floats, on operands in memory."""
     q, k, v = (
@@ -64,6 +70,7 @@ MODELS = {
     "residual": residual,
     "f16": lambda: halves("float16"),
     "bf16": lambda: halves("bfloat16"),
+    "f8": lambda: eighths(64) + eighths(200),
     "f64": lambda: (weights(40, 50).cast("float64") @ weights(50, 30).cast("float64")) / 3,
     "integers": lambda: (weights(60).cast("int64") // 7 % 5).sort(0)[0],
     "attention of f16": lambda: attention("float16", 70, 70),

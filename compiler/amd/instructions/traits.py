@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
+from ringup.compiler.kernel.common.traits import MatrixTraits, Traits, factors_name
 from ringup.errors import CompileError
 
 _NARROW: Final = {"float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8"}
@@ -73,6 +73,30 @@ _CDNA4_MATRIX = _CDNA3_MATRIX | {
 _CDNA4_MATRIX["int8"] = replace(
     _CDNA3_MATRIX["int8"], kind="i8x64", operand_count=16, operand=lambda lane: (lane % 16, lane // 16 * 16), depth=64
 )
+# Floats of 8 bits, in OCP's formats, in any pair: e4m3 is FP8, e5m2 BF8. Source: CDNA4 ISA reference, "8-bit and
+# Smaller Matrix Operations and Layouts". A product of 128 k takes the time of two of 32 k; those are for short sums.
+# UNKNOWN: which of the 128 k a lane's 32 bytes are: the document has no table of them for FP8. The result does not
+# depend on it, because both factors have the same layout.
+_EIGHTHS: Final = {"float8_e4m3": "fp8", "float8_e5m2": "bf8"}
+
+
+def _eighths(depth: int) -> dict[str, MatrixTraits]:
+    count = depth // 4
+    return {
+        factors_name(a, b): replace(
+            _CDNA3_MATRIX["float16"],
+            kind=f"{_EIGHTHS[a]}_{_EIGHTHS[b]}x{depth}",
+            operand_count=count,
+            operand=lambda lane: (lane % 16, lane // 16 * count),
+            depth=depth,
+        )
+        for a in _EIGHTHS
+        for b in _EIGHTHS
+    }
+
+
+_CDNA4_MATRIX |= _eighths(128)
+_CDNA4_SHALLOW = {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")} | _eighths(32)
 # Of one group.
 LDS_BYTES = 64 << 10
 TRAITS = {
@@ -80,9 +104,7 @@ TRAITS = {
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
     "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX, simds=4),
-    "gfx950": Traits(
-        64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")}, simds=4
-    ),
+    "gfx950": Traits(64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, _CDNA4_SHALLOW, simds=4),
 }
 
 

@@ -44,19 +44,28 @@ def _dot(e: Emitter, v: Value, d: Place) -> None:
     return e.valu("v_dot4_u32_u8", d, e.any(a), e.any(b), e.any(c))
 
 
-_Matrices = Mapping[str, tuple[str, tuple[int, int, int] | None]]
-# For `matrix`: (layout, kind): mnemonic, and the signs that it takes as modifiers.
+# A number, or one for each source.
+_Modifier = int | tuple[int, int, int]
+_Matrices = Mapping[str, tuple[str, Mapping[str, _Modifier]]]
+# For `matrix`: (layout, kind): mnemonic and modifiers.
 _WMMA: _Matrices = {
-    "f16": ("v_wmma_f32_16x16x16_f16", None), "bf16": ("v_wmma_f32_16x16x16_bf16", None), "i8": ("v_wmma_i32_16x16x16_iu8", (1, 1, 0)),
-    "u8": ("v_wmma_i32_16x16x16_iu8", (0, 0, 0)),
+    "f16": ("v_wmma_f32_16x16x16_f16", {}), "bf16": ("v_wmma_f32_16x16x16_bf16", {}),
+    "i8": ("v_wmma_i32_16x16x16_iu8", {"neg_lo": (1, 1, 0)}), "u8": ("v_wmma_i32_16x16x16_iu8", {"neg_lo": (0, 0, 0)}),
 }  # fmt: skip
 _MFMA: _Matrices = {
-    "f16": ("v_mfma_f32_16x16x16_f16", None), "bf16": ("v_mfma_f32_16x16x16_bf16", None), "i8x32": ("v_mfma_i32_16x16x32_i8", None),
-    "f32": ("v_mfma_f32_16x16x4_f32", None), "f64": ("v_mfma_f64_16x16x4_f64", None),
+    "f16": ("v_mfma_f32_16x16x16_f16", {}), "bf16": ("v_mfma_f32_16x16x16_bf16", {}), "i8x32": ("v_mfma_i32_16x16x32_i8", {}),
+    "f32": ("v_mfma_f32_16x16x4_f32", {}), "f64": ("v_mfma_f64_16x16x4_f64", {}),
 }  # fmt: skip
+# The formats of A and B in cbsz and blgp. Source: CDNA4 ISA reference, "Rules for the F8F6F4 MFMA instructions".
+_EIGHTHS = {"fp8": 0, "bf8": 1}
 _DEEPER: _Matrices = {
-    **{kind: _MFMA[kind] for kind in ("f16", "bf16", "f32", "f64")}, "f16x32": ("v_mfma_f32_16x16x32_f16", None),
-    "bf16x32": ("v_mfma_f32_16x16x32_bf16", None), "i8x64": ("v_mfma_i32_16x16x64_i8", None),
+    **{kind: _MFMA[kind] for kind in ("f16", "bf16", "f32", "f64")}, "f16x32": ("v_mfma_f32_16x16x32_f16", {}),
+    "bf16x32": ("v_mfma_f32_16x16x32_bf16", {}), "i8x64": ("v_mfma_i32_16x16x64_i8", {}),
+    **{f"{a}_{b}x32": (f"v_mfma_f32_16x16x32_{a}_{b}", {}) for a in _EIGHTHS for b in _EIGHTHS},
+    **{
+        f"{a}_{b}x128": ("v_mfma_f32_16x16x128_f8f6f4", {"cbsz": _EIGHTHS[a], "blgp": _EIGHTHS[b]})
+        for a in _EIGHTHS for b in _EIGHTHS
+    },
 }  # fmt: skip
 _MATRICES = {"rdna3": _WMMA, "rdna4": _WMMA, "cdna3": _MFMA, "cdna4": _DEEPER}
 # Products of several instructions, one for each element of a lane.
@@ -68,7 +77,7 @@ def _matrix(e: Emitter, v: Value, d: Place) -> None:
     known = _MATRICES[e.row.matrix]
     if v.imm not in known:
         raise CompileError(f"matrix of {v.imm}: {e.row.name} multiplies {', '.join(known)}")
-    name, signs = known[v.imm]
+    name, modifiers = known[v.imm]
     a, b, c = v.args
     e.claim(c, d)
     x, y = e.vector(a), e.vector(b)
@@ -80,10 +89,8 @@ def _matrix(e: Emitter, v: Value, d: Place) -> None:
         wide = a.type.bits // 32
         for i in range(a.type.count):
             e.emit(name, to, part(x, i * wide, wide), part(y, i * wide, wide), to if i else z)
-    elif signs is None:
-        e.emit(name, to, x, y, z)
     else:
-        e.emit(name, to, x, y, z, neg_lo=signs)
+        e.emit(name, to, x, y, z, **modifiers)
     if to is not d:
         for place, one in zip(e.pieces(d), e.pieces(to), strict=True):
             e.move(place, one)

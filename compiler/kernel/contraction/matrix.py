@@ -1,5 +1,5 @@
 """Tiles of a contraction by matrix instructions: f16 or bf16 factors with f32 sums, or bytes with 32-bit integer sums;
-on CDNA also f32 and f64.
+on CDNA also f32 and f64, on CDNA4 floats of 8 bits.
 
 A wave holds a rectangle of 16 x 16 fragments. A factor that is a cast of a narrow tensor is used before the cast: the
 instruction widens it exactly as the cast would.
@@ -18,7 +18,7 @@ from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging
-from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
+from ringup.compiler.kernel.common.traits import MatrixTraits, Traits, factors_name
 from ringup.compiler.kernel.contraction.contraction import Contraction, Problem, Run, by_speed
 from ringup.compiler.machine.ir import I32, Value
 
@@ -36,6 +36,7 @@ SUMS = {
     dtypes.float32: dtypes.float32,
     dtypes.float64: dtypes.float64,
 }
+# Floats of 8 bits in OCP's formats, which CDNA4 multiplies. Elsewhere they are widened to f16, which holds all of them.
 # QUIRK: CDNA3 multiplies floats of 8 bits too, but of other formats than these: half the value, and no infinity or
 # negative zero. Source: CDNA3 ISA reference, "8-bit floating point": the FNUZ formats.
 EIGHTHS = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -219,6 +220,23 @@ def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
     return factor
 
 
+def _eighths(factor: Node, inputs: Collection[Node]) -> Node:
+    """Return a factor as the float of 8 bits from which it was widened, in one step or in several; unchanged if it was
+    not. Movement between is repeated on the bytes.
+    """
+    if factor in inputs:
+        return factor
+    if factor.op is Op.CAST and factor.dtype.is_float and factor.dtype.bits > 8:
+        inner = _eighths(factor.sources[0], inputs)
+        # f16 and bf16 hold every float of 8 bits.
+        return inner if inner.dtype in EIGHTHS else factor
+    if factor.op in MOVEMENT:
+        inner = _eighths(factor.sources[0], inputs)
+        if inner.dtype in EIGHTHS and inner is not factor.sources[0]:
+            return node(factor.op, inner.dtype, factor.shape, (inner,), factor.arg)
+    return factor
+
+
 def narrowed(problems: Sequence[Problem], traits: Traits) -> list[Problem] | None:
     """Return the problems with factors that matrix instructions accept, all of one kind; None if they have none. Where
     they are not of one kind before they were widened, they may be afterwards.
@@ -227,11 +245,16 @@ def narrowed(problems: Sequence[Problem], traits: Traits) -> list[Problem] | Non
         return None
     wide = [[side.factor for side in problem.sides] for problem in problems]
     narrow = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
-    for factors in (narrow, wide):
-        kind = factors[0][0].dtype
-        if any(one.dtype is not kind for pair in factors for one in pair) or kind.name not in traits.matrix:
+    eighths = [[_eighths(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
+    is_eighths = all(one.dtype in EIGHTHS for pair in eighths for one in pair)
+    for factors in (eighths, narrow, wide) if is_eighths else (narrow, wide):
+        kinds = [one.dtype for one in factors[0]]
+        if factors_name(*(kind.name for kind in kinds)) not in traits.matrix:
             continue
-        if any(SUMS[kind] is not problem.dtype for problem in problems):
+        if any([one.dtype for one in pair] != kinds for pair in factors):
+            continue
+        sums = dtypes.float32 if kinds[0] in EIGHTHS else SUMS[kinds[0]]
+        if any(sums is not problem.dtype for problem in problems):
             continue
         for problem, pair in zip(problems, factors, strict=True):
             problem.sides = tuple(
@@ -242,7 +265,13 @@ def narrowed(problems: Sequence[Problem], traits: Traits) -> list[Problem] | Non
 
 
 def _kind(problem: Problem, traits: Traits) -> MatrixTraits:
-    return traits.matrix[problem.sides[0].factor.dtype.name]
+    """Return how to multiply the factors of a `narrowed` problem: short sums by instructions of less depth, where half
+    of a very deep one would be idle.
+    """
+    name = factors_name(*(side.factor.dtype.name for side in problem.sides))
+    kind = traits.matrix[name]
+    is_idle = kind.depth > DEEP and most(problem.depth.size) <= kind.depth // 2
+    return traits.shallow.get(name, kind) if is_idle else kind
 
 
 def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> list[MatrixTile]:

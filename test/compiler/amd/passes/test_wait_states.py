@@ -15,7 +15,7 @@ from ringup.compiler.amd.passes.wait_states import insert_wait_states
 QUAD = {"quad_perm": (1, 0, 3, 2), "row_mask": 15, "bank_mask": 15}
 ENDING = "implicit $mode, implicit $exec"
 # (our instruction, our operands, LLVM's line). A letter names a register: v, w, x VGPRs, V, W, X pairs of them at even
-# numbers, N, P, Q, R four, O eight, s, t SGPRs, S a pair. The first is the result where there is one.
+# numbers, N, P, Q, R four, O, U eight, s, t SGPRs, S a pair. The first is the result where there is one.
 FORMS = (
     ("v_add_f32", "v w x", "{v} = V_ADD_F32_e32 {w}, {x}, " + ENDING),
     ("v_mov_b32", "v s", "{v} = V_MOV_B32_e32 {s}, implicit $exec"),
@@ -44,9 +44,14 @@ FORMS = (
     ("v_mfma_f32_16x16x4_f32", "Q v w Q", "{Q} = V_MFMA_F32_16X16X4F32_vgprcd_e64 {v}, {w}, {Q}, 0, 0, 0, " + ENDING),
     ("v_mfma_f32_16x16x32_f16", "Q R P Q", "{Q} = V_MFMA_F32_16X16X32_F16_vgprcd_e64 {R}, {P}, {Q}, 0, 0, 0, " + ENDING),
     ("v_mfma_i32_16x16x64_i8", "Q R P N", "{Q} = V_MFMA_I32_16X16X64_I8_vgprcd_e64 {R}, {P}, {N}, 0, 0, 0, " + ENDING),
+    ("v_mfma_f32_16x16x32_fp8_bf8", "Q V W Q", "{Q} = V_MFMA_F32_16X16X32_FP8_BF8_vgprcd_e64 {V}, {W}, {Q}, 0, 0, 0, " + ENDING),
+    (
+        "v_mfma_f32_16x16x128_f8f6f4", "Q O U Q",
+        "{Q} = V_MFMA_F32_16X16X128_F8F6F4_f8_f8_vgprcd_e64 {O}, {U}, {Q}, 0, 0, " + ENDING
+    ),
     ("v_mfma_f64_16x16x4_f64", "O V W O", "{O} = V_MFMA_F64_16X16X4F64_vgprcd_e64 {V}, {W}, {O}, 0, 0, 0, " + ENDING),
 )  # fmt: skip
-COUNTS = {**dict.fromkeys("vwxst", 1), **dict.fromkeys("VWXS", 2), **dict.fromkeys("NPQR", 4), "O": 8}
+COUNTS = {**dict.fromkeys("vwxst", 1), **dict.fromkeys("VWXS", 2), **dict.fromkeys("NPQR", 4), "O": 8, "U": 8}
 # Few registers, so that instructions meet.
 VGPRS, SGPRS = 16, 6
 
@@ -143,7 +148,7 @@ def listed(answer):
 
 
 # CDNA4 has them too.
-DEEPER = ("v_mfma_f32_16x16x32_f16", "v_mfma_i32_16x16x64_i8")
+DEEPER = ("v_mfma_f32_16x16x32_f16", "v_mfma_i32_16x16x64_i8", "v_mfma_f32_16x16x128_f8f6f4")
 TARGETS = pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 
 
