@@ -47,6 +47,7 @@ REASONS = {
         r"^....a[0-2]d3\w+ is no instruction|^image_",
     ),
     "a barrier's number in an SGPR, which RDNA4 reserves": (r"^s_(barrier|get_barrier)", r"with ssrc0"),
+    "named barriers, whose opcodes RDNA4 reserves": (r"^s_barrier_(init|join|leave)", r"is no instruction"),
     "a resource that is null": (r"null", r"with (rsrc|samp) 124$"),
     "M0 and one that GFX9 does not have are next to each other": (
         r"null|m0",

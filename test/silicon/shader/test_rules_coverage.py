@@ -42,7 +42,7 @@ REASONS = {
     ),
     "messages are answered by the card": ("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"),
     "rare: interpreted": ("s_get_barrier_state",),
-    "LLVM has them, AMD's document does not: refused": ("s_barrier_init", "s_barrier_join"),
+    "LLVM has them, AMD's document reserves them: illegal": ("s_barrier_init", "s_barrier_join"),
     "of GCN, compilers do not use them: refused": (
         "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_setvskip", "s_rfe_restore_b64", "v_exp_legacy_f32",
         "v_log_legacy_f32", "v_screen_partition_4se_b32",

@@ -195,7 +195,7 @@ class _Decoder:
         self._spellings = {
             (new.format, new.op): old.mnemonic for new, old in zip(rows, facts.instructions, strict=True)
         }
-        self._rows = {(row.format, row.op): row for row in rows}
+        self._rows = {(row.format, row.op): row for row in rows if row.mnemonic not in of.reserved}
         self._required = {
             key: required_bits(row, formats[row.format], of) for key, row in self._rows.items() if row.format in formats
         }
@@ -442,10 +442,19 @@ def _renamed_row(row: isa.InstructionFacts, of: Generation) -> isa.InstructionFa
     found = row._replace(
         format=of.formats.get(row.format, row.format),
         mnemonic=engine_name(row.mnemonic) if of.is_gcn else of.renamed.get(row.mnemonic, row.mnemonic),
-        operands=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.operands),
+        operands=tuple(
+            one._replace(field=names.get(one.field, one.field), kinds=_kinds(row, one, of)) for one in row.operands
+        ),
         modifiers=tuple(one._replace(field=names.get(one.field, one.field)) for one in row.modifiers),
     )
     return gcn.row_of(found) if of.is_gcn else found
+
+
+def _kinds(row: isa.InstructionFacts, operand: isa.OperandFacts, of: Generation) -> tuple[str, ...]:
+    """Return what an operand may be; LLVM also has numbers of barriers in M0, which RDNA4 reserves."""
+    if of.numbers_barriers and "barrier" in row.mnemonic and operand.field == "ssrc0":
+        return tuple(one for one in operand.kinds if one in ("imm", "float"))
+    return operand.kinds
 
 
 def _shape(fmt: isa.FormatFacts) -> _Shape:

@@ -78,6 +78,10 @@ class Generation(NamedTuple):
     is_gcn: bool
     # The translator has rules for it. Without them the interpreter executes everything.
     is_translated: bool
+    # Instructions of the facts, which are LLVM's, whose opcodes the document reserves.
+    reserved: frozenset[str] = frozenset()
+    # The number of a barrier is a constant. M0 is for other processors of the generation.
+    numbers_barriers: bool = False
 
 
 _OFFSET = {"ioffset": "offset"}
@@ -139,6 +143,8 @@ RDNA4 = Generation(
     late_products=False,
     is_gcn=False,
     is_translated=True,
+    reserved=frozenset(("s_barrier_init", "s_barrier_join", "s_barrier_leave")),
+    numbers_barriers=True,
 )  # fmt: skip
 
 CDNA3 = Generation(

@@ -98,6 +98,22 @@ def _integers(bits: int) -> dict[str, Operation]:
     }
 
 
+# VGT_GS_MAX_WAVE_ID, which wraps the number of the next in order. GUESS: amdgpu's value for gfx9 and gfx10; it leaves
+# the register alone on gfx12.
+MAX_WAVE_ID = 0x3FF
+
+
+def _ordered_add(old: int, src: int) -> int:
+    """Add to the upper dword if the lower ones are equal, and count the lower one up.
+
+    Source: RDNA4 ISA reference, "GLOBAL_ATOMIC_ORDERED_ADD_B64".
+    """
+    number = old & 0xFFFF_FFFF
+    if number != src & 0xFFFF_FFFF:
+        return old
+    return (number + 1 & MAX_WAVE_ID) | ((old >> 32) + (src >> 32) & 0xFFFF_FFFF) << 32
+
+
 INTEGER_OPERATIONS: dict[str, Operation] = (
     _integers(32)
     | _integers(64)
@@ -105,6 +121,7 @@ INTEGER_OPERATIONS: dict[str, Operation] = (
         "csub_u32": lambda old, src, _: max(old - src, 0),
         "sub_clamp_u32": lambda old, src, _: max(old - src, 0),
         "cond_sub_u32": lambda old, src, _: old - src if old >= src else old,
+        "ordered_add_b64": lambda old, src, _: _ordered_add(old, src),
         "wrap_b32": lambda old, src, more: (old - src if old >= src else old + more) & 0xFFFF_FFFF,
     }
 )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.decoding.operands import signed as as_signed
 from ringup.silicon.shader.amd.interpreter.step import Exit
+from ringup.silicon.shader.amd.strict.history import RuleBroken
 from ringup.silicon.shader.common.launch import STATUS_IN_GROUP, TRAP_BARRIER
 from ringup.silicon.shader.common.state import NULL, STATUS, WAVE_IN_GROUP
 
@@ -26,14 +26,12 @@ def _numbered(step: Step, number: int) -> Barrier | None:
         return None
     found = step.group.barriers.get(number)
     if found is None:
-        raise Unmodelled(f"barrier {number} of {step.ins.mnemonic} at {step.pc:#x}: the group's is -1")
+        raise RuleBroken("illegal", f"barrier {number} of {step.ins.mnemonic}: RDNA4 has -1 of the group, and -2")
     return found
 
 
 def _barrier_operand(step: Step) -> Barrier | None:
     operand = next(one for one in step.ins.uses if one.field == "ssrc0")
-    if operand.kind == "sgpr":
-        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: barriers numbered by M0, which RDNA4 reserves")
     return _numbered(step, as_signed(operand.bits, 32))
 
 

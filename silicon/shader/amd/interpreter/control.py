@@ -107,8 +107,9 @@ def _wait(step: Step, counter: str, limit: int) -> None:
 
 
 def _waitcnt(step: Step) -> Exit:
+    # RDNA4 ignores the operand. Source: RDNA4 ISA reference, "S_WAITCNT".
     if "lgkm" not in step.machine.generation.counters:
-        raise Unmodelled(f"s_waitcnt at {step.pc:#x}: no document says which counters it has on RDNA 4")
+        return _wait_idle(step)
     vm, exp, lgkm = waitcnt(_simm(step), step.machine.generation)
     for counter, limit in (("vm", vm), ("exp", exp), ("lgkm", lgkm)):
         _wait(step, counter, limit)
@@ -386,11 +387,8 @@ _WAITS = (
     "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt",
     "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
 )  # fmt: skip
-# LLVM has these on gfx12, AMD's document does not; forks and skips of GCN, which compilers do not use.
-_UNDOCUMENTED = (
-    "s_barrier_init", "s_barrier_join", "s_barrier_leave", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_setvskip",
-    "s_rfe_restore_b64",
-)  # fmt: skip
+# Forks and skips of GCN, which compilers do not use.
+_UNUSED = ("s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join", "s_setvskip", "s_rfe_restore_b64")
 
 HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_NOTHING, _next),
@@ -407,7 +405,7 @@ HANDLERS: Mapping[str, Handler] = {
     "s_wait_idle": _wait_idle,
     "s_barrier": _barrier,
     **dict.fromkeys(_WAITS, _wait_named),
-    **dict.fromkeys(_UNDOCUMENTED, _not_modelled),
+    **dict.fromkeys(_UNUSED, _not_modelled),
     **dict.fromkeys(("s_barrier_signal", "s_barrier_signal_isfirst"), signal),
     "s_barrier_wait": wait_for_barrier,
     **dict.fromkeys(

@@ -239,8 +239,6 @@ def atomic_size(name: str) -> int:
 
 
 def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
-    if name.startswith("ordered"):
-        raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: stream output")
     size, returns, first = atomic_size(name), bool(step.field["glc"]), step.field["data"]
     count = size // 4
     if returns and not step.regs.vector_fits(step.field["vdst"], count):

@@ -541,7 +541,8 @@ def limits(ins: Instruction) -> dict[str, int]:
     name = ins.mnemonic
     if not name.startswith("s_"):
         return {}
-    if name == "s_wait_idle" or name in ("s_trap",):
+    # RDNA4's s_waitcnt waits for everything.
+    if name in ("s_wait_idle", "s_trap") or (name == "s_waitcnt" and "vm" not in ins.generation.counters):
         return {f"{counter}cnt": 0 for counter in ins.generation.counters}
     found = {}
     if name == "s_waitcnt":

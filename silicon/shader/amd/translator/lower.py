@@ -229,7 +229,7 @@ class Lowering:
 
         That is so if it breaks a rule, or is not modelled.
         """
-        if ins.format in UNMODELLED or (ins.mnemonic == "s_waitcnt" and "lgkm" not in ins.generation.counters):
+        if ins.format in UNMODELLED:
             return True
         for one in ins.operands:
             words = max(one.size_bits // 32, 1)

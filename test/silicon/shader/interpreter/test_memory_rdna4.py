@@ -239,10 +239,37 @@ def test_an_inactive_lane_is_read_by_one_permutation_only(rdna4, out, name, miss
 
 @pytest.mark.parametrize(
     "text",
-    ["global_atomic_ordered_add_b64 v[8:9], v[4:5], off",
-     "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
+    ["ds_bvh_stack_push8_pop1_rtn_b32 v4, v5, v6, v[8:15]", "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused_by_name(rdna4, text):
     run = rdna4.start(f"{text}\n s_endpgm", strict=False, **ARGS)
     with pytest.raises(Unmodelled, match=text.split()[0]):
         run.step(100)
+
+
+def test_lanes_add_in_the_order_of_their_numbers(rdna4, out):
+    # Lane l has number 3 * l modulo 32, so most come too early and add nothing.
+    memory = rdna4.buffer(IN, [1022, 100])
+    rdna4.run(
+        f"""{LANE}
+        v_mul_u32_u24_e32 v4, 3, v0
+        v_and_b32_e32 v4, 31, v4
+        v_add_nc_u32_e32 v4, 1022, v4
+        v_and_b32_e32 v4, 0x3ff, v4
+        v_add_nc_u32_e32 v5, 5, v0
+        v_mov_b32_e32 v6, 0
+        global_atomic_ordered_add_b64 v[2:3], v6, v[4:5], s[0:1] th:TH_ATOMIC_RETURN
+        s_wait_loadcnt 0x0
+        v_lshlrev_b32_e32 v1, 3, v0
+        global_store_b64 v1, v[2:3], s[2:3]
+        s_endpgm""",
+        **ARGS,
+    )
+    number, total, seen = 1022, 100, []
+    for lane in range(32):
+        seen += [number, total]
+        if number == (1022 + 3 * lane % 32) % 1024:
+            number, total = (number + 1) % 1024, total + 5 + lane
+    assert number == 1
+    assert out[:64].tolist() == seen
+    assert memory.tolist() == [number, total]

@@ -74,3 +74,8 @@ def test_two_counts_share_an_immediate(memory):
     )
     memory.run(both + "s_endpgm", **ARGS)
     assert "v12" in memory.broken(both + "v_mov_b32_e32 v6, v12\n s_endpgm", **ARGS).detail
+
+
+@pytest.mark.parametrize("start", ["global_load_b32 v4, v1, s[0:1]", "ds_load_b32 v4, v1"])
+def test_the_old_wait_covers_everything_whatever_its_operand(memory, start):
+    memory.run(program(start, "v4", ["s_waitcnt 0xffff"]), **DISPATCH)

@@ -22,7 +22,7 @@ REASONS = {
         "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32", "v_movreld_b32", "v_movrels_b32",
         "v_movrelsd_2_b32", "v_movrelsd_b32", "v_swaprel_b32",
     ),
-    "LLVM has them, AMD's document does not: refused": ("s_barrier_init", "s_barrier_join"),
+    "LLVM has them, AMD's document reserves them: illegal": ("s_barrier_init", "s_barrier_join"),
     "pixel shaders only": (
         "v_interp_p10_f16_f32", "v_interp_p10_f32", "v_interp_p10_rtz_f16_f32", "v_interp_p2_f16_f32", "v_interp_p2_f32",
         "v_interp_p2_rtz_f16_f32",
