@@ -31,6 +31,7 @@ def card(
     beside: Executor | None = None,
     caches: bool = False,
     code_folder: Path | None = None,
+    for_other_drivers: bool = False,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name raises `NoSuchCard`, which lists
     the known names.
@@ -48,6 +49,7 @@ def card(
         beside=beside,
         caches=caches,
         code_folder=code_folder,
+        for_other_drivers=for_other_drivers,
     )
 
 

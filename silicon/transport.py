@@ -18,7 +18,9 @@ ENCLOSURES = {  # by name of the bridge: its firmware, and a text for listings
     "asm2464pd-patched": ("patched", "patched stock firmware"),
     "asm2464pd-stock": ("stock", "stock firmware"),
 }
-CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside", "code_folder")
+CARD_OPTIONS = (
+    "vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside", "code_folder", "for_other_drivers",
+)  # fmt: skip
 
 
 @contextmanager

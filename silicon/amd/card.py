@@ -95,6 +95,7 @@ class VirtualRadeon:
         beside: Executor | None = None,
         caches: bool = False,
         code_folder: Folder | None = None,
+        for_other_drivers: bool = False,
     ) -> None:
         """Make the card.
 
@@ -102,17 +103,19 @@ class VirtualRadeon:
         mastering. `engine`: runs the shader programs; the translator by default. `strict`: the engine stops at programs
         that work on metal only by luck. `clock`: that of the machine that the card is part of; a new one by default.
         `beside`: an executor that translates shader programs while the card runs on, for machines where real time
-        passes meanwhile; without it the waves wait for the translation. There the secure OS takes longer to start, so
-        that a busy guest sees it start, and code for RDNA4 without `s_wait_alu` runs: Debian 13's Mesa and LLVM leave
-        it out, and metal reads an old scalar by chance only. Not for use with an `engine`. `caches`: the
+        passes meanwhile; without it the waves wait for the translation. Not for use with an `engine`. `caches`: the
         graphics core has caches that go stale (`memory/caches.py`); this is slower. `code_folder`: where translated
         shader programs are kept for other processes; nowhere by default. Not for use with an `engine`.
+        `for_other_drivers`: the card bears what others' drivers do that runs on metal, most times by luck. The secure
+        OS takes longer to start, since a busy guest looks late for the old value of its register. Strict mode does not
+        look for a missing `s_wait_alu` in code for RDNA4: Debian 13's Mesa and LLVM leave it out, and metal reads an
+        old scalar by chance only; the latter is not for use with an `engine`.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
         self.log = EventLog(self.clock)
         self.faults = Faults()
-        self._sign_of_life_us = SIGN_OF_LIFE_US if beside is None else LATE_SIGN_OF_LIFE_US
+        self._sign_of_life_us = LATE_SIGN_OF_LIFE_US if for_other_drivers else SIGN_OF_LIFE_US
         self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE, PARTITIONED)
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
@@ -138,7 +141,7 @@ class VirtualRadeon:
             beside=beside,
             on_disk=on_disk,
             target=target,
-            trusts_scalars=beside is not None,
+            trusts_scalars=for_other_drivers,
         )
         self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()

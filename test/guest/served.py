@@ -50,6 +50,7 @@ class Served:
                 bar0_bytes=SMALL_BYTES if place in small else _window(chip),
                 clock=clock,
                 beside=self._beside,
+                for_other_drivers=True,
             )
             for place, chip in enumerate(chips)
         )

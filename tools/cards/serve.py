@@ -138,7 +138,8 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
     files.check_outputs(args.log)
     with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock, beside) as server:
         for path, name in zip(paths, names, strict=True):
-            card = _slot_card(name, vram_bytes=args.vram, bar0_bytes=args.bar0, clock=clock, beside=beside)
+            options = {"vram_bytes": args.vram, "bar0_bytes": args.bar0, "clock": clock, "beside": beside}
+            card = _slot_card(name, **options, for_other_drivers=True)
             try:
                 server.serve(path, card)
             except BaseException:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import struct
 import zlib
 
+import numpy as np
 import pytest
 
 from ringup.autogen.amd import psp_published
 from ringup.silicon import card
 from ringup.silicon.amd.board import chips
+from ringup.silicon.shader.common.state import Dispatch, Region
 
 # FB_LOCATION_BASE << 24: the board's firmware puts VRAM there for MMHUB.
 VRAM_AT = 0x80_0000_0000
@@ -440,3 +442,34 @@ def test_a_cards_own_headers_are_those_of_the_distributions_files(radeon, source
             assert made[24:28] == real[24:28], name
             if end == "sos":
                 assert list(parts(made)) == list(parts(real))
+
+
+# v_mov_b32 v1, s8; s_mov_b32 s8, 1; v_mov_b32 v2, s8; s_endpgm  # llvm-mc, gfx1201
+UNWAITED = struct.pack("<4I", 0x7E02_0208, 0xBE88_0081, 0x7E04_0208, 0xBFB0_0000)
+
+
+class Code:
+    """Memory that holds one program."""
+
+    epoch = 0
+
+    def __init__(self, gpu_va, code):
+        self.raw = np.frombuffer(code, np.uint8)
+        self.found = Region(gpu_va, self.raw.size, self.raw.ctypes.data, writable=False, executable=True)
+
+    def region(self, gpu_va, write, execute=False):
+        return self.found
+
+
+@pytest.mark.parametrize("for_others", [False, True])
+def test_a_card_for_other_drivers_starts_its_secure_os_later_and_runs_code_without_waits(for_others):
+    radeon = card("navi48", vram_bytes=64 << 20, for_other_drivers=for_others)
+    host, found = Host(radeon), parts(radeon.firmware("psp_14_0_3_sos.bin"))
+    for kind, command in BOOT:
+        assert kind not in found or host.boot(command, found[kind]) == 0x8000_0000
+    radeon.clock.sleep_us(60_000)
+    assert bool(host.get(81)) is not for_others
+    dispatch = Dispatch(0x1000, 32, (32, 1, 1), (1, 1, 1), 8, user_sgprs=(0,) * 9)
+    run = radeon.gc.dispatcher.engine.start(dispatch, Code(0x1000, UNWAITED), None)
+    assert run.step(100) is for_others
+    assert [one.kind for one in run.violations] == ["hazard"] * (not for_others)

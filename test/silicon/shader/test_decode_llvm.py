@@ -201,6 +201,7 @@ TEXT_REASONS = {
     "op_sel of a permutation's two flags": r"^v_permlane|^v_cmpx.*op_sel",
     "a literal of a half": r"^v_(fma_mix|cndmask)",
     "export targets": r"^exp",
+    "a barrier's number in M0, which RDNA4 reserves": r"^s_get_barrier_state .*, m0",
     "op_sel of a result's byte": r"^v_cvt_sr|^v_cvt_scalef32_pk_fp4",
     "the bits of a scale that is loaded apart": r"^v_mfma_ld_scale",
     "the sign of a pair of halves in SDWA": r"^v_pk_fmac_f16_sdwa",
