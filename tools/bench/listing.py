@@ -138,7 +138,8 @@ def traces(found: Listing, runs: Sequence[float]) -> list[Trace]:
 
 
 def _instr(one: Instruction) -> Instr:
-    made = Instr(one.mnemonic, *map(_operand, one.operands), **one.modifiers)
+    # SDWA reads and writes parts of registers, at the same cost.
+    made = Instr(one.mnemonic.removesuffix("_sdwa"), *map(_operand, one.operands), **one.modifiers)
     if one.second is None:
         return made
     return Pair(made, Instr(one.second.mnemonic, *map(_operand, one.second.operands)))
