@@ -99,16 +99,19 @@ class SpreadNbio(Nbio):
         off = EVERY_XCC & ~sum(1 << xcc for xcc in self._xccs)
         block.write(doorbell.XCC_DOORBELL_FENCE.at(block.version)(off))
         block.write(BIFC_GFX_INT_MONITOR_MASK.at(block.version)(EVERY_INTERRUPT))
-        for aid, die in self._dies.items():
-            if aid:
-                die.write(die.make(doorbell.XCC_DOORBELL_FENCE, shub_slv_mode=1))
+        with block.registers.far_run():
+            for aid, die in self._dies.items():
+                if aid:
+                    die.write(die.make(doorbell.XCC_DOORBELL_FENCE, shub_slv_mode=1))
         block.update(BIF_BX0_BACO_CNTL, baco_en=0, baco_dummy_en=0)
         self._range(0, LAYOUT1.ih_index, IH_RANGE_DWORDS)
         self._send(block, INTERRUPTS, IH_RANGE_DWORDS)
-        for logical, physical in enumerate(self._sdma[:sdma_engines]):
-            aid, place = divmod(physical, SDMA_PER_AID)
+        engines = [divmod(physical, SDMA_PER_AID) for physical in self._sdma[:sdma_engines]]
+        for logical, (aid, place) in enumerate(engines):
             self._range(1 + place + SDMA_PER_AID * aid, LAYOUT1.sdma_index(logical, 0), LAYOUT1.sdma_dwords)
-            self._send(self._dies[aid], ENGINES[place], LAYOUT1.sdma_dwords)
+        with block.registers.far_run():
+            for aid, place in engines:
+                self._send(self._dies[aid], ENGINES[place], LAYOUT1.sdma_dwords)
         block.write(block.make(doorbell.BIFC_DOORBELL_ACCESS_EN_PF, bifc_doorbell_access_en_pf=EVERY_DOORBELL))
         self._doorbells(True)
 

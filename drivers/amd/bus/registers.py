@@ -72,6 +72,8 @@ class Registers:
         self.reads = self.writes = 0
         self._returning = False
         self.far = RSMU
+        # what the index's high half holds, and whether it may stay so between two accesses
+        self._high, self._stays = 0, False
         base, segments = NBIO_EVERYWHERE
         offset, segment = RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE.place(base)
         self._memory_size = 4 * (segments[segment] + offset)
@@ -84,7 +86,7 @@ class Registers:
         else:
             self._select(address)
             value = self._mmio.read32(self.far.data)
-            self._unselect(address)
+            self._unselect()
         if value == ONES:
             self.check(f"reading register {address:#x}")
         return value
@@ -119,7 +121,7 @@ class Registers:
             return
         self._select(address)
         self._mmio.write32(self.far.data, value)
-        self._unselect(address)
+        self._unselect()
 
     def _select(self, address: int) -> None:
         """Point the index registers at an address beyond the BAR. Raises `NotSupported` for another die where nothing
@@ -127,19 +129,31 @@ class Registers:
         """
         self.writes += 1
         self._mmio.write32(self.far.select, address & ONES)
-        if address > ONES:
-            if self.far.high is None:
-                raise NotSupported(
-                    f"{self.device.name}: register {address:#x} lies on another die, which is not reached"
-                )
-            self.writes += 1
-            self._mmio.write32(self.far.high, address >> 32)
+        if address > ONES and self.far.high is None:
+            raise NotSupported(f"{self.device.name}: register {address:#x} lies on another die, which is not reached")
+        self._select_die(address >> 32)
 
-    def _unselect(self, address: int) -> None:
-        """Select the first die again, which whoever uses the index next expects."""
-        if address > ONES and self.far.high is not None:
+    def _select_die(self, high: int) -> None:
+        """Write the high half of the index where it is another."""
+        if high != self._high and self.far.high is not None:
             self.writes += 1
-            self._mmio.write32(self.far.high, 0)
+            self._mmio.write32(self.far.high, high)
+            self._high = high
+
+    def _unselect(self) -> None:
+        """Select the first die again, which whoever uses the index next expects."""
+        if not self._stays:
+            self._select_die(0)
+
+    @contextmanager
+    def far_run(self) -> Iterator[None]:
+        """Leave a die selected between two accesses inside; the first one is selected again at the end."""
+        self._stays = True
+        try:
+            yield
+        finally:
+            self._stays = False
+            self._unselect()
 
     def write_run(self, address: int, values: Sequence[int]) -> None:
         """Write registers that follow one another, the first at a byte address; one round trip on a slow link."""
@@ -257,6 +271,17 @@ class Block:
         self.write(changed, plus_dwords)
         return changed
 
+    def ensure(self, word: type[W], plus_dwords: int = 0, /, **fields: int) -> W:
+        """Change fields of a register as `update` does, but write nothing if all are so already; return what it holds.
+
+        Only for registers of plain settings: a write may also start something, or clear a bit that reads 1.
+        """
+        seen = self.read(word, plus_dwords)
+        wanted = seen.replace(**fields)
+        if wanted != seen:
+            self.write(wanted, plus_dwords)
+        return wanted
+
     def make(self, word: type[W], /, **fields: int) -> W:
         """Make a word as this version lays it out, unnamed fields zero."""
         return self.typed(word)(**fields)
@@ -266,12 +291,18 @@ class Block:
         one, other = self.registers.read_all([self.address(first), self.address(second)])
         return self.typed(first)(one), self.typed(second)(other)
 
-    def update_each(self, word: type[Word], places: Sequence[int], /, **fields: int) -> None:
-        """Change fields of a register and its siblings, each `places` dwords on: all are read, then all are written."""
+    def ensure_each(self, word: type[Word], places: Sequence[int], /, **fields: int) -> list[int]:
+        """Change fields of a register and its siblings, each `places` dwords on, as `ensure` does: all are read, then
+        those that differ are written. Return the places of those.
+        """
         addresses = [self.address(word, place) for place in places]
-        typed = self.typed(word)
-        for address, value in zip(addresses, self.registers.read_all(addresses), strict=True):
-            self.registers.write(address, int(typed(value).replace(**fields)))
+        typed, changed = self.typed(word), []
+        for place, address, value in zip(places, addresses, self.registers.read_all(addresses), strict=True):
+            wanted = int(typed(value).replace(**fields))
+            if wanted != value:
+                self.registers.write(address, wanted)
+                changed.append(place)
+        return changed
 
     def push(self, word: type[Word]) -> None:
         """Read a register only to push posted writes."""
@@ -305,12 +336,18 @@ class Block:
         )
 
     @contextmanager
-    def selected(self, select: Word, restore: Word) -> Iterator[None]:
-        """Write a selector (`GRBM_GFX_CNTL`, `GRBM_GFX_INDEX`) for the block's banked registers, and `restore` at the
-        end.
+    def selecting(self, restore: Word) -> Iterator[Callable[[Word], None]]:
+        """Give what writes a selector (`GRBM_GFX_CNTL`, `GRBM_GFX_INDEX`) for the block's banked registers, as often as
+        wanted; `restore` is written once at the end.
         """
-        self.write(select)
         try:
-            yield
+            yield self.write
         finally:
             self.write(restore)
+
+    @contextmanager
+    def selected(self, select: Word, restore: Word) -> Iterator[None]:
+        """Write one selector for the block's banked registers, and `restore` at the end."""
+        with self.selecting(restore) as choose:
+            choose(select)
+            yield

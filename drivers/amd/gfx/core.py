@@ -10,7 +10,8 @@ gfx_v9_4_3.c; amdgpu_amdkfd_gfx_v11.c (init_interrupts_v11), amdgpu_amdkfd_gfx_v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from ringup.autogen.amd import gc as words
 from ringup.autogen.amd import gc_cp, gc_hqd, gc_rlc, gc_ucode, smuio
@@ -18,7 +19,7 @@ from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import NAVI10, Assignment
 from ringup.drivers.amd.bus.registers import Block
-from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, Hqd, Place, drop, selected
+from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, Hqd, Place, drop, selector
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.rows import Golden, core_row
 from ringup.drivers.amd.gfx.shape import Design, Shape, read_shape
@@ -82,7 +83,7 @@ _POST_MORTEM: tuple[type[Word], ...] = (
 
 
 class Gfx:
-    """The graphics core of one card, or one of its cores: `boot`, then its memory hub, then `start`.
+    """The graphics core of one card, or one of its cores: `boot`, `place_programs`, then its memory hub, then `start`.
 
     `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64
     images, version 2); `front_starts` are the same of the graphics ring's engines, PFP and ME. `vmids` are those that
@@ -110,9 +111,7 @@ class Gfx:
         self._doorbells, self.xcc = doorbells, xcc
 
     def boot(self) -> None:
-        """Wait until the core's firmware is loaded, and tell every engine where its program begins. Raises
-        `DeviceTimeout` after 500 ms.
-        """
+        """Wait until the core's firmware is loaded. Raises `DeviceTimeout` after 500 ms."""
         gc = self.block
         if not self.row.autoload:
             # the security processor has started each engine itself
@@ -124,12 +123,11 @@ class Gfx:
             raise DeviceHung(
                 "GB_ADDR_CONFIG reads 0: the graphics core booted without its configuration; reset the card"
             )
-        # ORDER: before the core's memory hub is started, as amdgpu does. A driver of others for gfx12 reports that the
-        # hub does not answer a flush before
-        self.place_programs()
 
     def start(self) -> None:
-        """Set what all queues need and let the micro engine run. `boot` must be done and the core's memory hub up."""
+        """Set what all queues need and let the micro engine run. `boot` and `place_programs` must be done and the
+        core's memory hub up.
+        """
         start_all([self])
 
     def prepare(self) -> None:
@@ -137,10 +135,10 @@ class Gfx:
         gc = self.block
         self._set_golden()
         if self.row.read_timeout:
-            gc.update(words.GRBM_CNTL, read_timeout=READ_TIMEOUT)
+            gc.ensure(words.GRBM_CNTL, read_timeout=READ_TIMEOUT)
         self.shape = read_shape(gc, self.design)
         self._start_vmids()
-        gc.update(gc_rlc.RLC_SRM_CNTL, srm_enable=1, auto_incr_addr=1)
+        gc.ensure(gc_rlc.RLC_SRM_CNTL, srm_enable=1, auto_incr_addr=1)
         self._set_doorbells()
         self._halt_mec(False)
 
@@ -161,7 +159,10 @@ class Gfx:
         if row.golden_first or row.golden_later:
             by_revision = row.golden_first if self._first_silicon() else row.golden_later
         for word, mask, bits in (*row.golden, *by_revision):
-            gc.write(word.at(gc.version)(int(gc.read(word)) & ~mask | bits))
+            seen = int(gc.read(word))
+            wanted = seen & ~mask | bits
+            if wanted != seen:
+                gc.write(word.at(gc.version)(wanted))
 
     # --- what VMIDs need ----------------------------------------------------------------------------------------
     def _start_vmids(self) -> None:
@@ -176,8 +177,9 @@ class Gfx:
             **self.row.shader_memory,
         )
         bases = gc.make(words.SH_MEM_BASES, shared_base=SHARED_BASE, private_base=PRIVATE_BASE)
-        for vmid in self._vmids:
-            with gc.selected(gc.make(words.GRBM_GFX_CNTL, vmid=vmid), gc.make(words.GRBM_GFX_CNTL)):
+        with gc.selecting(gc.make(words.GRBM_GFX_CNTL)) as select:
+            for vmid in self._vmids:
+                select(gc.make(words.GRBM_GFX_CNTL, vmid=vmid))
                 gc.write(config)
                 gc.write(bases)
         if not self.row.data_share:
@@ -189,30 +191,32 @@ class Gfx:
             gc.write(gc.make(words.GDS_OA_VMID0), vmid)
 
     # --- the compute micro engine -------------------------------------------------------------------------------
-    def _each_pipe(self, engine: int, pipes: int) -> Iterator[int]:
+    def _each_pipe(self, engine: int, pipes: int, step: Callable[[], None]) -> None:
+        """Take `step` with each pipe of a micro engine selected."""
         gc = self.block
-        for pipe in range(pipes):
-            select = gc.make(words.GRBM_GFX_CNTL, meid=engine, pipeid=pipe)
-            with gc.selected(select, gc.make(words.GRBM_GFX_CNTL)):
-                yield pipe
+        with gc.selecting(gc.make(words.GRBM_GFX_CNTL)) as select:
+            for pipe in range(pipes):
+                select(gc.make(words.GRBM_GFX_CNTL, meid=engine, pipeid=pipe))
+                step()
 
     def place_programs(self) -> None:
-        """Set where each pipe's program begins and restart the pipe there, as `boot` does; a reset of the command
+        """Set where each pipe's program begins and restart the pipe there, behind `boot`; a reset of the command
         processor takes it away. Source: gfx_v11_0_config_gfx_rs64.
+
+        ORDER: before the core's memory hub is started, as amdgpu does. A driver of others for gfx12 reports that the
+        hub does not answer a flush before.
         """
         gc = self.block
         front_ends = zip(_FRONT_ENDS, self._front_starts, strict=True) if self.row.front_ends else ()
         for (start, start_high, resets), at in front_ends:
-            for _ in self._each_pipe(GRAPHICS_ME, FRONT_PIPES):
-                gc.write_pair(start, start_high, at >> 2)
+            self._each_pipe(GRAPHICS_ME, FRONT_PIPES, partial(gc.write_pair, start, start_high, at >> 2))
             for asserted in (1, 0):
                 gc.update(gc_cp.CP_ME_CNTL, **dict.fromkeys(resets, asserted))
         engine = self.row.micro_engine
         if engine.starts is None:
             return
         (start, start_high), pipes = engine.starts
-        for _ in self._each_pipe(COMPUTE_ME, pipes):
-            gc.write_pair(start, start_high, self._mec_start >> 2)
+        self._each_pipe(COMPUTE_ME, pipes, partial(gc.write_pair, start, start_high, self._mec_start >> 2))
         for asserted in (1, 0):
             gc.update(engine.control, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(pipes)})
 
@@ -248,29 +252,20 @@ class Gfx:
                 gc.write(high.at(gc.version)(doorbell_range_upper=last))
         # queues are told by doorbells alone
         gc.update(gc_hqd.CP_PQ_WPTR_POLL_CNTL, en=0)
-        gc.update(gc_hqd.CP_PQ_STATUS, doorbell_enable=1)
+        gc.ensure(gc_hqd.CP_PQ_STATUS, doorbell_enable=1)
 
     def _set_interrupts(self, on: bool) -> None:
         """Switch the pipes' interrupts for end of pipe and errors on or off."""
         gc = self.block
         fields = dict.fromkeys(_INTERRUPTS, int(on))
         for word in _PIPE_INTERRUPTS[: self.pipes]:
-            gc.update(word, **fields)
-        for _ in self._each_pipe(COMPUTE_ME, self.pipes):
-            gc.write(gc.make(gc_cp.CPC_INT_CNTL, time_stamp_int_enable=on, opcode_error_int_enable=on))
+            gc.ensure(word, **fields)
+        control = gc.make(gc_cp.CPC_INT_CNTL, time_stamp_int_enable=on, opcode_error_int_enable=on)
+        self._each_pipe(COMPUTE_ME, self.pipes, partial(gc.write, control))
 
-    @contextmanager
-    def safe_mode(self) -> Iterator[None]:
-        """Keep clocks and power of the core on while queue registers are accessed. Raises `DeviceTimeout` when the RLC
-        does not answer.
-        """
-        gc = self.block
-        gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1, message=1))
-        gc.wait(gc_rlc.RLC_SAFE_MODE, lambda word: not word.cmd, TIMEOUT_US, "asking the RLC for safe mode")
-        try:
-            yield
-        finally:
-            gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1))
+    def safe_mode(self) -> AbstractContextManager[None]:
+        """Keep the core awake, as `awake` does."""
+        return awake([self])
 
     # --- queues -------------------------------------------------------------------------------------------------
     def queue(
@@ -288,10 +283,11 @@ class Gfx:
     def active_queues(self) -> list[Place]:
         """Return the places of mapped queues: this driver's or a previous one's."""
         gc, found = self.block, []
-        for pipe in range(self.pipes):
-            for queue in range(self.row.queues):
-                place = Place(pipe, queue)
-                with selected(gc, place):
+        with gc.selecting(gc.make(words.GRBM_GFX_CNTL)) as select:
+            for pipe in range(self.pipes):
+                for queue in range(self.row.queues):
+                    place = Place(pipe, queue)
+                    select(selector(gc, place))
                     if gc.read(gc_hqd.CP_HQD_ACTIVE).active:
                         found.append(place)
         return found
@@ -345,3 +341,18 @@ def start_all(cores: Sequence[Gfx]) -> None:
     cores[0].block.registers.clock.sleep_us(MEC_SETTLE_US)
     for core in cores:
         core.finish()
+
+
+@contextmanager
+def awake(cores: Sequence[Gfx]) -> Iterator[None]:
+    """Keep clocks and power of cores on while queue registers are accessed: the run-list controllers' safe mode, which
+    all are asked for before the first is waited for. Raises `DeviceTimeout` when one does not answer.
+    """
+    with ExitStack() as asked:
+        for core in cores:
+            gc = core.block
+            gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1, message=1))
+            asked.callback(gc.write, gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1))
+        for core in cores:
+            core.block.wait(gc_rlc.RLC_SAFE_MODE, lambda word: not word.cmd, TIMEOUT_US, "asking the RLC for safe mode")
+        yield

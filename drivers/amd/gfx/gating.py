@@ -16,7 +16,7 @@ from ringup.autogen.amd.gc_hqd import CP_RB_WPTR_POLL_CNTL
 from ringup.autogen.amd.mmhub import DAGB0_CNTL_MISC2, DAGB1_CNTL_MISC2, MM_ATC_L2_MISC_CG
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus.registers import Block, Version
-from ringup.drivers.amd.gfx.core import Gfx
+from ringup.drivers.amd.gfx.core import Gfx, awake
 from ringup.drivers.amd.gfx.sdma import SdmaEngine
 
 IDLE_THRESHOLD, SLEEP_DELAY = 0x36, 0xF  # Source: gfx_v11_0_update_coarse_grain_clock_gating, as the next line's
@@ -79,28 +79,28 @@ def set_gating(cores: Sequence[Gfx], mmhub: Block, engines: tuple[SdmaEngine, ..
     row = _ROWS.get(cores[0].block.version)
     if row is None:
         return
-    for core in cores:
-        with core.safe_mode():
+    with awake(cores):
+        for core in cores:
             _gate_core(core.block, row, on)
             if row.tells_idle:
                 for engine in engines:
                     idle = (sdma.SDMA0_RLC_CGCG_CTRL, sdma.SDMA1_RLC_CGCG_CTRL)[engine.index]
-                    engine.block.update(idle, cgcg_int_enable=on)
+                    engine.block.ensure(idle, cgcg_int_enable=on)
     for gate in row.memory_hub:
-        mmhub.update(gate.word, **dict.fromkeys(gate.set, int(on)), **dict.fromkeys(gate.cleared, int(not on)))
+        mmhub.ensure(gate.word, **dict.fromkeys(gate.set, int(on)), **dict.fromkeys(gate.cleared, int(not on)))
 
 
 def _gate_core(gc: Block, row: GatingRow, on: bool) -> None:
-    gc.update(gc_rlc.RLC_CGTT_MGCG_OVERRIDE, **dict.fromkeys(row.overrides, int(not on)))
+    gc.ensure(gc_rlc.RLC_CGTT_MGCG_OVERRIDE, **dict.fromkeys(row.overrides, int(not on)))
     for control in row.coarse:
-        gc.update(
+        gc.ensure(
             control,
             cgcg_gfx_idle_threshold=row.threshold,
             cgls_rep_compansat_delay=SLEEP_DELAY,
             cgcg_en=on,
             cgls_en=on,
         )
-    gc.update(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=row.polls)
+    gc.ensure(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=row.polls)
     if row.tells_idle:
         for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):
-            gc.update(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))
+            gc.ensure(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))

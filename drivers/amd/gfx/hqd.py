@@ -61,10 +61,14 @@ class Pointers(NamedTuple):
 SafeMode = Callable[[], AbstractContextManager[None]]  # keeps clocks and power on meanwhile
 
 
+def selector(gc: Block, place: Place) -> GRBM_GFX_CNTL:
+    """Return what selects a queue for the registers that every one has."""
+    return gc.make(GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=place.pipe, queueid=place.queue)
+
+
 def selected(gc: Block, place: Place) -> AbstractContextManager[None]:
     """Select a queue for the registers that every one has, none at the end."""
-    select = gc.make(GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=place.pipe, queueid=place.queue)
-    return gc.selected(select, gc.make(GRBM_GFX_CNTL))
+    return gc.selected(selector(gc, place), gc.make(GRBM_GFX_CNTL))
 
 
 def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
@@ -105,6 +109,7 @@ class Hqd:
     ) -> None:
         self.place, self.spec = place, spec
         self._gc, self._descriptor, self._safe_mode, self._flush_hdp = gc, descriptor, safe_mode, flush_hdp
+        self._image = b""
 
     def __str__(self) -> str:
         """Name it by its place."""
@@ -121,20 +126,28 @@ class Hqd:
         """Load the queue and let it run; its pointers start at 0. A queue that a previous owner left active there is
         killed first.
         """
-        gc = self._gc
-        with selected(gc, self.place):
-            taken = bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active)
-        if taken:
-            self.reset()
-        image = mqd.compute_mqd(gc.version, self.spec)
-        self._descriptor[: len(image)] = image
+        self.describe()
         # ORDER: the engine preloads shader registers from the descriptor when the queue becomes active. Source:
         # amdgpu_gfx_enable_kcq
         self._flush_hdp()
+        self.switch_on()
+
+    def describe(self) -> None:
+        """Write the queue's descriptor; `switch_on` comes after a flush."""
+        self._image = mqd.compute_mqd(self._gc.version, self.spec)
+        self._descriptor[: len(self._image)] = self._image
+
+    def switch_on(self) -> None:
+        """Load the queue as it was described, and let it run."""
+        gc = self._gc
         first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
-        with selected(gc, self.place):
-            gc.registers.write_run(first, struct.unpack_from(f"<{count}I", image, mqd.FIRST_HQD_DWORD * 4))
+        with gc.selecting(gc.make(GRBM_GFX_CNTL)) as select:
+            select(selector(gc, self.place))
+            if gc.read(gc_hqd.CP_HQD_ACTIVE).active:
+                self.reset()
+                select(selector(gc, self.place))
+            gc.registers.write_run(first, struct.unpack_from(f"<{count}I", self._image, mqd.FIRST_HQD_DWORD * 4))
             # ORDER: the doorbell is connected before the queue is active, or a ring of it in between is lost
             gc.write(mqd.doorbell_control(gc.version, self.spec, on=True))
             gc.write(gc.make(gc_hqd.CP_HQD_EOP_RPTR, init_fetcher=1))
@@ -186,9 +199,9 @@ class SpreadHqd:
     They read the same ring, and one doorbell rings all of them.
     """
 
-    def __init__(self, parts: Sequence[Hqd], clear: Callable[[], None]) -> None:
-        """`clear()` makes the words 0 by which the dies wait for one another."""
-        self._clear = clear
+    def __init__(self, parts: Sequence[Hqd], clear: Callable[[], None], flush_hdp: Callable[[], None]) -> None:
+        """`clear()` makes the words 0 by which the dies wait for one another; `flush_hdp` flushes what was written."""
+        self._clear, self._flush_hdp = clear, flush_hdp
         self.parts, self.place, self.spec = tuple(parts), parts[0].place, parts[0].spec
 
     def __str__(self) -> str:
@@ -204,11 +217,14 @@ class SpreadHqd:
 
     def map(self) -> None:
         """Load the queue on every die. ORDER: all are on before anything is put into the ring, since a die counts on
-        the others' shares of the work. Each part flushes what was written.
+        the others' shares of the work.
         """
         self._clear()
         for part in self.parts:
-            part.map()
+            part.describe()
+        self._flush_hdp()
+        for part in self.parts:
+            part.switch_on()
 
     def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
         """Unmap the queue from every die, as `Hqd.unmap` does. Return True if all work had ended."""

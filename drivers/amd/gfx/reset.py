@@ -8,13 +8,13 @@ GUESS: gfx12 takes the same steps. Its registers have the same fields, but gfx_v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from ringup.autogen.amd import gc_cp, gc_hqd
 from ringup.autogen.amd.gc import GRBM_SOFT_RESET
 from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
 from ringup.drivers.amd.bus.registers import Block
-from ringup.drivers.amd.gfx.core import TIMEOUT_US, Gfx
+from ringup.drivers.amd.gfx.core import TIMEOUT_US, Gfx, awake
 from ringup.drivers.amd.gfx.hqd import RESET_WAVES, Place, selected
 from ringup.errors import DeviceHung, DeviceTimeout
 
@@ -27,8 +27,7 @@ _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc",
 
 def reset_command_processors(cores: Sequence[Gfx]) -> None:
     """Reset the command processors of a card's cores, which must have no queue mapped, so that their micro engines
-    start as after the firmware's load; what `Gfx.boot` told the engines is told again. The cores get their time
-    together.
+    start as after the firmware's load; `Gfx.place_programs` comes next. The cores get their time together.
 
     The firmware that the run-list controller loaded stays in place. A generation that does not need it
     (`CoreRow.restarts_by_reset`) is left alone. UNKNOWN: amdgpu loads firmware again before it starts a halted micro
@@ -36,10 +35,8 @@ def reset_command_processors(cores: Sequence[Gfx]) -> None:
     """
     if not cores[0].row.restarts_by_reset:
         return
-    with ExitStack() as awake:
-        for core in cores:
-            # the clocks of a predecessor that died may still be gated
-            awake.enter_context(core.safe_mode())
+    # the clocks of a predecessor that died may still be gated
+    with awake(cores):
         for asserted in (1, 0):
             for core in cores:
                 gc = core.block
@@ -47,8 +44,6 @@ def reset_command_processors(cores: Sequence[Gfx]) -> None:
                 # the write has arrived when the read returns
                 gc.read(GRBM_SOFT_RESET)
             cores[0].block.registers.clock.sleep_us(CP_RESET_US)
-    for core in cores:
-        core.place_programs()
 
 
 def soft_reset(gfx: Gfx) -> None:

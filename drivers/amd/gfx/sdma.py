@@ -100,9 +100,13 @@ class SdmaEngine:
 
     def start(self) -> None:
         """Start the engine; no queue is mapped yet. The graphics core must have booted."""
+        self._switch_off()
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Make the settings of the engine, whose queues are off, and let it run."""
         block, row, step = self.block, self.row, self.step
-        block.update_each(self.words.ring, self._queue_places, rb_enable=0)
-        block.update(self.words.settings, step, **row.settings)
+        block.ensure(self.words.settings, step, **row.settings)
         if row.semaphore_timer:
             block.write(block.make(self.words.semaphore_timer), step)
         if row.watchdog:
@@ -121,10 +125,23 @@ class SdmaEngine:
 
     def stop(self) -> None:
         """Halt the engine, or take its queues off where it cannot be started again; twice is harmless."""
-        self.block.update_each(self.words.ring, self._queue_places, rb_enable=0)
-        self.block.update_each(self.words.indirect, self._queue_places, ib_enable=0)
+        self._take_off()
         if self.row.resets:
             self.block.update(self.words.control, self._control_at, halt=1)
+
+    def _switch_off(self) -> list[int]:
+        """Switch the rings off; return the queues that were on."""
+        changed = self.block.ensure_each(self.words.ring, self._queue_places, rb_enable=0)
+        return [self._queue_places.index(place) for place in changed]
+
+    def _take_off(self) -> list[int]:
+        """Switch off the rings of all queues, and the indirect buffers of those that may run: return these. In an idle
+        engine only a queue that was on may, and a switch to it may be under way.
+        """
+        on = self._switch_off()
+        running = list(range(QUEUES)) if self.busy else on
+        self.block.ensure_each(self.words.indirect, [self.queue_at(queue) for queue in running], ib_enable=0)
+        return running
 
     def reset(self) -> None:
         """Reset only this engine and start it again; its queues are unmapped and must be mapped again. An engine that
@@ -132,18 +149,20 @@ class SdmaEngine:
 
         Raises `DeviceHung` when it is not idle afterwards.
         """
-        self.stop()
+        running = self._take_off()
         if self.row.resets:
             self._pulse()
-            self.start()
+            self._set_up()
+            running = list(range(QUEUES))
         try:
-            for queue in range(QUEUES):
+            # a queue is waited for once more when it is mapped
+            for queue in running:
                 self.wait_queue_idle(queue, DRAIN_TIMEOUT_US)
         except DeviceTimeout as error:
             what = "is not idle after its reset" if self.row.resets else "does not end its work; reset the card"
             raise DeviceHung(f"SDMA{self.index} {what}: {error}") from error
         if not self.row.resets:
-            self.start()
+            self._set_up()
 
     def _pulse(self) -> None:
         """Hold the engine's reset lines for a moment. Source: sdma_v6_0_soft_reset."""

@@ -47,16 +47,20 @@ class Shape(NamedTuple):
 
 def instance(block: Block, engine: int, array: int, unit: int | None = None) -> AbstractContextManager[None]:
     """Select a shader array, and a unit of it, for the banked registers; at the end select all of them again."""
-    arrays = core_row(block.version).arrays
-    everything = block.make(
-        gc.GRBM_GFX_INDEX,
-        se_broadcast_writes=1,
-        instance_broadcast_writes=1,
-        **{f"{arrays}_broadcast_writes": 1},
-    )
-    one = block.make(gc.GRBM_GFX_INDEX, se_index=engine, **{f"{arrays}_index": array})
+    one = _array(block, engine, array)
     one = one.replace(instance_broadcast_writes=1) if unit is None else one.replace(instance_index=unit)
-    return block.selected(one, everything)
+    return block.selected(one, _everything(block))
+
+
+def _array(block: Block, engine: int, array: int) -> gc.GRBM_GFX_INDEX:
+    """Return what selects a shader array."""
+    return block.make(gc.GRBM_GFX_INDEX, se_index=engine, **{f"{core_row(block.version).arrays}_index": array})
+
+
+def _everything(block: Block) -> gc.GRBM_GFX_INDEX:
+    """Return what selects all units of all arrays."""
+    arrays = {f"{core_row(block.version).arrays}_broadcast_writes": 1}
+    return block.make(gc.GRBM_GFX_INDEX, se_broadcast_writes=1, instance_broadcast_writes=1, **arrays)
 
 
 def read_shape(block: Block, design: Design) -> Shape:
@@ -64,10 +68,12 @@ def read_shape(block: Block, design: Design) -> Shape:
     disable = core_row(block.version).sa_disable
     arrays_off = 0 if disable is None else _or(int(block.read(word).sa_disable) for word in disable)
     masks = [[0] * design.arrays_per_engine for _ in range(design.shader_engines)]
-    for engine in range(design.shader_engines):
-        for array in range(design.arrays_per_engine):
-            if not arrays_off >> engine * design.arrays_per_engine + array & 1:
-                masks[engine][array] = _array_mask(block, design, engine, array)
+    with block.selecting(_everything(block)) as select:
+        for engine in range(design.shader_engines):
+            for array in range(design.arrays_per_engine):
+                if not arrays_off >> engine * design.arrays_per_engine + array & 1:
+                    select(_array(block, engine, array).replace(instance_broadcast_writes=1))
+                    masks[engine][array] = _array_mask(block, design)
     shape = Shape(design, tuple(map(tuple, masks)))
     if not shape.cu_total:
         raise DeviceFault(
@@ -77,9 +83,9 @@ def read_shape(block: Block, design: Design) -> Shape:
     return shape
 
 
-def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
-    with instance(block, engine, array):
-        fused, chosen = block.read_both(gc.CC_GC_SHADER_ARRAY_CONFIG, gc.GC_USER_SHADER_ARRAY_CONFIG)
+def _array_mask(block: Block, design: Design) -> int:
+    """Return the compute units of the selected array that are on."""
+    fused, chosen = block.read_both(gc.CC_GC_SHADER_ARRAY_CONFIG, gc.GC_USER_SHADER_ARRAY_CONFIG)
     row = core_row(block.version)
     off, size = _or(int(getattr(word, row.cus_off)) for word in (fused, chosen)), row.cus_of_unit
     unit = (1 << size) - 1

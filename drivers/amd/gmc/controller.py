@@ -73,8 +73,7 @@ class Gmc:
 
     def start_mmhub(self) -> None:
         """Bring up every MMHUB. No other block needs to be up."""
-        for hub in self._mmhubs:
-            self._start(hub)
+        self._start(self._mmhubs)
 
     def start_gfxhub(self) -> None:
         """Bring up the graphics core's hubs. The graphics core's firmware must have booted."""
@@ -85,10 +84,12 @@ class Gmc:
             if hub.fb_base != self._base:
                 gc.write(words.fb_location.at(gc.version)(int(mm.block.read(mm.words.fb_location))))
                 gc.write(words.fb_location_top.at(gc.version)(int(mm.block.read(mm.words.fb_location_top))))
-            self._start(hub)
+        self._start(self._gfxhubs)
+        for hub in self._gfxhubs:
+            gc = hub.block
             if "cpg_utcl1_error_halt_disable" in CP_DEBUG.at(gc.version).FIELDS:
                 # the command processor continues after a fault
-                gc.update(CP_DEBUG, cpg_utcl1_error_halt_disable=1)
+                gc.ensure(CP_DEBUG, cpg_utcl1_error_halt_disable=1)
 
     def stop_gfxhub(self) -> None:
         """Switch the graphics core's hubs off. May be called twice, and after a reset of the graphics core."""
@@ -105,15 +106,16 @@ class Gmc:
         for hub in going:
             hub.stop()
 
-    def _start(self, hub: Hub) -> None:
-        hub.start(self.apertures)
-        for vmid, context in self._contexts.items():
-            hub.set_context(vmid, context, self.fb_offset)
-        if hub not in self._up:
-            self._up.append(hub)
+    def _start(self, hubs: Sequence[Hub]) -> None:
+        for hub in hubs:
+            hub.start(self.apertures)
+            for vmid, context in self._contexts.items():
+                hub.set_context(vmid, context, self.fb_offset)
+            if hub not in self._up:
+                self._up.append(hub)
         self._flush_hdp()
         for vmid in sorted({0, *self._contexts}):
-            hub.flush(vmid)
+            gmc_hub.flush(hubs, vmid)
 
     def set_context(
         self, vmid: int, root_pa: int, first_page: int = 0, last_page: int = gmc_hub.LAST_PAGE, depth: int = WALK_DEPTH
@@ -148,8 +150,7 @@ class Gmc:
         """
         _check_vmid(vmid)
         self._flush_hdp()
-        for hub in self._up:
-            hub.flush(vmid)
+        gmc_hub.flush(self._up, vmid)
 
     def read_fault(self, kind: str, page_va: int | None = None) -> Fault | None:
         """Return the first fault that the hubs of a kind ("mmhub", "gfxhub") hold, of several the one at `page_va`, and

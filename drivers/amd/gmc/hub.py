@@ -7,7 +7,8 @@ gfxhub_v3_0.c, gfxhub_v3_0_3.c, mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c; mmh
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -158,7 +159,7 @@ class Hub:
         block.write(words.aperture_high.at(block.version)(logical_addr=last >> APERTURE_SHIFT))
         self._write_pair(words.aperture_default, apertures.scratch_pa + apertures.fb_offset >> PAGE_SHIFT)
         self._write_pair(words.fault_default, apertures.default_bus_addr >> PAGE_SHIFT)
-        block.update(words.fault_cntl2, active_page_migration_pte_read_retry=1)
+        block.ensure(words.fault_cntl2, active_page_migration_pte_read_retry=1)
 
     def _snoop_copies(self) -> None:
         """Make writes of the copy engines probe caches, so that lines of memory type RW there become invalid. Source:
@@ -169,7 +170,8 @@ class Hub:
         for at in range(0, DAGBS * step, step):
             for each in (word, DAGB0_WRCLI_GPU_SNOOP_OVERRIDE_VALUE):
                 seen = int(block.read(each, at))
-                block.write(each.at(block.version)(seen | SDMA_CLIENT), at)
+                if not seen & SDMA_CLIENT:
+                    block.write(each.at(block.version)(seen | SDMA_CLIENT), at)
 
     def _start_cache(self) -> None:
         block, words, row = self.block, self.words, self.row
@@ -256,13 +258,14 @@ class Hub:
         """Remove a VMID's page tables."""
         self.block.write(self.words.context_cntl.at(self.block.version)(0), vmid * self._context_step)
 
-    def flush(self, vmid: int) -> None:
-        """Invalidate every cached translation of a VMID. Raises `DeviceTimeout` if the hub does not acknowledge."""
-        doing = f"flushing the TLB of vmid {vmid} on {self.name}"
+    @contextmanager
+    def invalidating(self, vmid: int) -> Iterator[None]:
+        """Let the hub begin to drop every cached translation of a VMID; inside, `wait_invalidated` must be called."""
         if self._semaphore:
-            self._take(doing)
+            self._take(_flushing(vmid, self))
         try:
-            self._invalidate(vmid, doing)
+            self._invalidate(vmid)
+            yield
         except BaseException:
             if self._semaphore:
                 # the first error is raised, not a later one
@@ -296,10 +299,9 @@ class Hub:
         self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
         self._taken = False
 
-    def _invalidate(self, vmid: int, doing: str) -> None:
-        mask = 1 << vmid
+    def _invalidate(self, vmid: int) -> None:
         request = self.words.invalidate_req.at(self.block.version)(
-            per_vmid_invalidate_req=mask,
+            per_vmid_invalidate_req=1 << vmid,
             flush_type=0,
             invalidate_l2_ptes=1,
             invalidate_l2_pde0=1,
@@ -309,8 +311,14 @@ class Hub:
             clear_protection_fault_status_addr=0,
         )
         self.block.write(request)
+
+    def wait_invalidated(self, vmid: int) -> None:
+        """Wait until the translations of a VMID are dropped. Raises `DeviceTimeout` if the hub does not acknowledge."""
         self.block.wait(
-            self.words.invalidate_ack, lambda ack: bool(ack.per_vmid_invalidate_ack & mask), TIMEOUT_US, doing
+            self.words.invalidate_ack,
+            lambda ack: bool(ack.per_vmid_invalidate_ack & 1 << vmid),
+            TIMEOUT_US,
+            _flushing(vmid, self),
         )
 
     def kept_fault(self) -> gmc_faults.Fault | None:
@@ -332,3 +340,18 @@ class Hub:
 
     def _write_pair(self, pair: Pair, value: int, plus_dwords: int = 0) -> None:
         self.block.write_pair(*pair, value, plus_dwords)
+
+
+def flush(hubs: Sequence[Hub], vmid: int) -> None:
+    """Invalidate every cached translation of a VMID on several hubs, which work at the same time. Raises
+    `DeviceTimeout` if one does not acknowledge.
+    """
+    with ExitStack() as begun:
+        for hub in hubs:
+            begun.enter_context(hub.invalidating(vmid))
+        for hub in hubs:
+            hub.wait_invalidated(vmid)
+
+
+def _flushing(vmid: int, hub: Hub) -> str:
+    return f"flushing the TLB of vmid {vmid} on {hub.name}"

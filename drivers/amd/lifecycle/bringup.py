@@ -211,10 +211,13 @@ class Bringup:
         blocks = self.blocks
         for core in blocks.cores:
             core.boot()
+        if self.warm:
+            # ORDER: before anything is set in the command processors
+            reset_command_processors(blocks.cores)
+        for core in blocks.cores:
+            core.place_programs()
         join(blocks.cores, blocks.psp.partition)
         blocks.gmc.start_gfxhub()
-        if self.warm:
-            reset_command_processors(blocks.cores)
         start_all(blocks.cores)
         if blocks.ips.spread:
             share_evenly(blocks.cores)

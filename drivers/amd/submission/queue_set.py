@@ -233,7 +233,7 @@ class QueueSet(QueueMaker):
         if count == 1:
             return index, parts[0]
         meeting = self.access(memory.meeting())
-        return index, SpreadHqd(parts, partial(meeting.write, 0, bytes(MEETING_BYTES)))
+        return index, SpreadHqd(parts, partial(meeting.write, 0, bytes(MEETING_BYTES)), self._blocks.hdp.flush)
 
     def _scratch_slots(self) -> int:
         """Return how many waves have scratch memory at the same time."""

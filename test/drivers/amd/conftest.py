@@ -102,6 +102,7 @@ class Hands:
         self.load_firmware()
         self.gmc.start_mmhub()
         self.gfx.boot()
+        self.gfx.place_programs()
         self.map_user()
         self.gmc.set_context(self.VMID, self.root(self.VMID))
         self.gmc.start_gfxhub()

@@ -184,6 +184,7 @@ def test_stop_takes_everything_off_and_start_brings_it_back(navi31):
     assert navi31.gfx.active_queues() == []
     navi31.gfx.stop()
     navi31.gfx.boot()
+    navi31.gfx.place_programs()
     navi31.gfx.start()
     fresh = Queue(navi31)
     fresh.fence(4)

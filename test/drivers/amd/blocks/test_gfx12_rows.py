@@ -115,6 +115,7 @@ class Rig:
             first_silicon=lambda: first_silicon,
         )
         made.boot()
+        made.place_programs()
         made.start()
         return made
 

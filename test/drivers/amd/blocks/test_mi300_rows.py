@@ -14,7 +14,7 @@ from ringup.autogen.amd import discovery as facts
 from ringup.autogen.amd import gc, gc_cp, gc_hqd, gc_rlc, mmhub_v1, psp, smu_v13_0_6, ucode
 from ringup.autogen.amd import nbio as nbio_words
 from ringup.autogen.amd import nbio_doorbell as doorbell
-from ringup.autogen.amd.gc_vm_v9 import VM_INVALIDATE_ENG17_ACK, VM_INVALIDATE_ENG17_SEM
+from ringup.autogen.amd.gc_vm_v9 import VM_INVALIDATE_ENG17_ACK, VM_INVALIDATE_ENG17_REQ, VM_INVALIDATE_ENG17_SEM
 from ringup.autogen.amd.mqd import v9_mqd
 from ringup.autogen.structs import memory
 from ringup.drivers.amd.board import known
@@ -183,9 +183,20 @@ def test_doorbells_go_to_every_die(rig):
             at = block.address(word) | (FAR | aid << 32 if aid else 0)
             assert rig.window.values[at] == value, (aid, word)
     assert rig.value(block, doorbell.S2A_DOORBELL_ENTRY_3_CTRL) == 8 << 17 | 1
-    # no die of the graphics core is fenced off, and the index is left on the first die
+    # no die of the graphics core is fenced off
     assert rig.value(block, doorbell.XCC_DOORBELL_FENCE) == 0
-    assert rig.window.values[block.address(nbio_words.BIF_BX0_PCIE_INDEX2_HI)] == 0
+    # a die stays selected as long as it is the one that is wanted, and the index is left on the first die
+    high = block.address(nbio_words.BIF_BX0_PCIE_INDEX2_HI)
+    assert [value & 3 for at, value in rig.window.written if at == high] == [1, 2, 3, 0, 1, 2, 3, 0]
+
+    def interrupted():
+        with rig.registers.far_run():
+            rig.registers.read(FAR | 3 << 32)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert rig.window.values[high] == 0
 
 
 def test_every_hub_starts_and_is_flushed(rig):
@@ -203,6 +214,16 @@ def test_every_hub_starts_and_is_flushed(rig):
     gmc.set_context(8, 0x10_0000)
     gmc.start_mmhub()
     gmc.start_gfxhub()
+    # all hubs are asked before the first is waited for
+    waited: list[int] = []
+    acks = [(core.address(VM_INVALIDATE_ENG17_ACK), core.address(VM_INVALIDATE_ENG17_REQ)) for core in cores]
+    for ack, _ in acks:
+        rig.window.answers[ack] = lambda: waited.append(len(rig.window.written)) or 0xFFFF
+    before = len(rig.window.written)
+    gmc.flush_tlb(8)
+    sent = [at for at, _ in rig.window.written[before:]]
+    assert {req for _, req in acks} <= set(sent)
+    assert waited == [len(rig.window.written)] * 8
     written = {at for at, _ in rig.window.written}
     for hub in hubs:
         assert hub.address(mmhub_v1.VM_INVALIDATE_ENG17_REQ) in written
@@ -233,7 +254,14 @@ def test_a_queue_lies_on_every_die_with_a_descriptor_each(rig):
     for core in cores:
         answers = iter([0, 1])
         rig.window.answers[core.block.address(gc_hqd.CP_HQD_ACTIVE)] = lambda answers=answers: next(answers)
-    SpreadHqd(parts, lambda: cleared.append(len(rig.window.written))).map()
+    flushed: list[list[int]] = []
+    SpreadHqd(
+        parts,
+        lambda: cleared.append(len(rig.window.written)),
+        lambda: flushed.append([v9_mqd.view(page).cp_mqd_base_addr_lo for page in pages]),
+    ).map()
+    # one flush, behind the last descriptor and before the first die is switched on
+    assert flushed == [[0x30_0000 + xcc * 4096 for xcc in range(8)]]
     assert len(cleared) == 1
     for xcc, page in enumerate(pages):
         mqd = v9_mqd.view(page)
@@ -326,6 +354,41 @@ def test_every_die_is_gated_reset_and_stopped(rig):
     engine.stop()
     assert not engine.halted
     assert not queue.position().mapped
+
+
+def test_only_queues_that_may_run_are_switched_off_and_waited_for(rig):
+    """sdma_v4_4_2_inst_gfx_stop; sdma_v4_4_2_is_idle: an idle engine has no work of any queue."""
+    engine = make_engines(rig.ips)[9]
+    words, block, status = engine.words, engine.block, engine.block.address(engine.words.status)
+    contexts = [block.address(words.context, engine.queue_at(queue)) for queue in range(8)]
+    read: list[int] = []
+
+    def context(queue):
+        read.append(queue)
+        return int(block.make(words.context, idle=1))
+
+    for queue, at in enumerate(contexts):
+        rig.window.answers[at] = lambda queue=queue: context(queue)
+    rig.window.answers[status] = 1
+    engine.start()
+    del rig.window.written[:]
+    engine.reset()
+    rings = [block.address(words.ring, engine.queue_at(queue)) for queue in range(8)]
+    assert not {at for at, _ in rig.window.written} & {*rings, block.address(words.settings)}
+    assert read == []
+    on = block.make(words.indirect, ib_enable=1)
+    rig.window.values[rings[3]] = int(block.make(words.ring, rb_enable=1, rb_size=10))
+    rig.window.values[block.address(words.indirect, engine.queue_at(3))] = int(on)
+    engine.reset()
+    assert rig.window.values[rings[3]] == int(block.make(words.ring, rb_size=10))
+    assert rig.value(block, words.indirect, engine.queue_at(3)) == 0
+    assert read == [3]
+    # a queue of an earlier driver whose ring is off may still run an indirect buffer
+    rig.window.answers[status] = 0
+    rig.window.values[block.address(words.indirect, engine.queue_at(5))] = int(on)
+    engine.reset()
+    assert rig.value(block, words.indirect, engine.queue_at(5)) == 0
+    assert read == [3, *range(8)]
 
 
 @pytest.fixture
