@@ -14,7 +14,7 @@ from ringup.silicon.shader.amd.translator.engine import Translator
 # By processor. Few waves take less time on the reference than a translation.
 ENGINES = {
     "gfx1100": Interpreter(), "gfx1151": Translator(target="gfx1151"), "gfx1201": Translator(target="gfx1201"),
-    "gfx942": Translator(target="gfx942"), "gfx950": Interpreter(target="gfx950"),
+    "gfx942": Translator(target="gfx942"), "gfx950": Translator(target="gfx950"),
 }  # fmt: skip
 
 

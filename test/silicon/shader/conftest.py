@@ -20,7 +20,7 @@ from ringup.silicon.shader.amd.interpreter import engine as interpreter
 from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
-from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES, Wave
+from ringup.silicon.shader.amd.writer.wave import Wave, rule_of
 from ringup.silicon.shader.common.launch import Group
 from ringup.silicon.shader.common.state import Dispatch, MemoryFault, Region
 from ringup.silicon.shader.host.context import SPARE_WORD
@@ -244,18 +244,25 @@ def pytest_generate_tests(metafunc):
             few.add("thorough translator")
         found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
         metafunc.parametrize("rdna4", found, indirect=True)
-    if "cdna3" in metafunc.fixturenames:
-        few = {"interpreter", "threaded translator", "translator"}
-        found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
-        metafunc.parametrize("cdna3", found, indirect=True)
+    for name, few in (
+        ("cdna3", {"interpreter", "threaded translator", "translator"}),
+        ("cdna4", {"interpreter", "threaded translator"}),
+    ):
+        if name in metafunc.fixturenames:
+            found = [pytest.param(one, marks=() if one in few else pytest.mark.fuzz) for one in ENGINES]
+            metafunc.parametrize(name, found, indirect=True)
+
+
+def _machine_of(target, request, assemble):
+    level = ENGINES[getattr(request, "param", "interpreter")]
+    engine = Interpreter(target=target) if level is None else Translator(level=level, target=target)
+    return Machine(assemble, engine)
 
 
 @pytest.fixture
 def rdna4(request, assemble):
     """A `Machine` of gfx1201 with empty memory, on the interpreter unless a test says otherwise."""
-    level = ENGINES[getattr(request, "param", "interpreter")]
-    engine = Interpreter(target="gfx1201") if level is None else Translator(level=level, target="gfx1201")
-    return Machine(assemble, engine)
+    return _machine_of("gfx1201", request, assemble)
 
 
 @pytest.fixture
@@ -263,15 +270,13 @@ def cdna3(request, assemble):
     """A `Machine` of gfx942 with empty memory, on the interpreter unless a test says otherwise. Its programs are one
     wave of 64 work-items unless a test says otherwise.
     """
-    level = ENGINES[getattr(request, "param", "interpreter")]
-    engine = Interpreter(target="gfx942") if level is None else Translator(level=level, target="gfx942")
-    return Machine(assemble, engine)
+    return _machine_of("gfx942", request, assemble)
 
 
 @pytest.fixture
-def cdna4(assemble):
+def cdna4(request, assemble):
     """A `Machine` of gfx950, as `cdna3` is one of gfx942."""
-    return Machine(assemble, Interpreter(target="gfx950"))
+    return _machine_of("gfx950", request, assemble)
 
 
 @pytest.fixture
@@ -308,12 +313,6 @@ class _OneRule(Wave):
             yield
 
 
-def _rule_of(ins):
-    if ins.generation.is_gcn and ins.mnemonic in CDNA_RULES:
-        return CDNA_RULES[ins.mnemonic]
-    return RULES.get(ins.mnemonic) or RULES[ins.mnemonic.replace("v_dual_", "v_", 1)]
-
-
 def _translated(ins, name, lanes, vgprs, mode):
     """Return the IR of one instruction as a function of the wave's words, and the IR's declarations. Return None if the
     rule bails.
@@ -326,9 +325,9 @@ def _translated(ins, name, lanes, vgprs, mode):
         if ins.parts:
             with wave.together():
                 for part in ins.parts:
-                    _rule_of(part)(wave, part)
+                    rule_of(part)(wave, part)
         else:
-            _rule_of(ins)(wave, ins)
+            rule_of(ins)(wave, ins)
     except _Bailed:
         return None
     wave.flush()

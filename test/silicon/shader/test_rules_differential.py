@@ -5,6 +5,7 @@ random registers.
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -12,15 +13,15 @@ import pytest
 from ringup.autogen import isa
 from ringup.silicon.shader.amd.decoding.decode import IllegalInstruction, Instruction, decode, of_wave
 from ringup.silicon.shader.amd.decoding.gcn_names import engine_name
-from ringup.silicon.shader.amd.decoding.generations import CDNA3, RDNA3, RDNA3_5, RDNA4, Generation
+from ringup.silicon.shader.amd.decoding.generations import CDNA3, CDNA4, RDNA3, RDNA3_5, RDNA4, Generation
 from ringup.silicon.shader.amd.decoding.text import text
-from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES
+from ringup.silicon.shader.amd.writer.wave import OWN_RULES, RULES
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.common.state import WaveState
 from ringup.silicon.shader.host.context import SPARE_WORD
 
 FORMATS = (
-    "SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOP3A", "VOP3B", "VOP3P-MAI",
+    "SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOP3A", "VOP3B", "VOP3P-MAI", "VOP3PX2",
 )  # fmt: skip
 VGPRS = 64
 # Words of the scalar file that instructions use.
@@ -161,6 +162,9 @@ def random_instruction(
         fields |= {"opsel": 0, "opsel_hi": 3} | ({"opsel_hi2": 1} if "opsel_hi2" in fields else {})
     if fmt.name == "VOP3P-MAI" and not facts.mnemonic.startswith("v_accvgpr"):
         fields |= {name: rng.getrandbits(4) for name in ("acc", "acc_cd", "cbsz", "abid", "blgp") if name in fields}
+    # Formats of small floats, and scales.
+    if facts.mnemonic.endswith("f8f6f4"):
+        fields |= {"cbsz": rng.randrange(5), "blgp": rng.randrange(5), "abid": int(fmt.name == "VOP3PX2")}
     if dpp and gcn:
         extension = _gcn_dword(rng, facts, fields)
     elif dpp:
@@ -188,7 +192,7 @@ def names_of(of: Generation, kind: str) -> set[str]:
     """The ALU opcodes of a generation that have a rule, by the sort of test."""
     rows = (one for one in isa.target(of.facts).instructions if one.format in FORMATS)
     there = {name_of(one, of) for one in rows}
-    return {one for one in RULES | CDNA_RULES if one in there and family(one) == kind}
+    return {one for one in RULES | OWN_RULES.get(of.name, {}) if one in there and family(one) == kind}
 
 
 def name_of(row: isa.InstructionFacts, of: Generation) -> str:
@@ -277,8 +281,9 @@ def finite_wave(rng: random.Random, mode: int) -> WaveState:
     )
     halves *= draw.random(halves.shape) < 0.9
     octets = halves.astype(np.uint16).view(np.uint8)
-    # NaN of CDNA3's floats of eight bits
+    # NaN of CDNA3's floats of eight bits; NaNs and infinities of CDNA4's
     octets[octets == 0x80] = 0x81
+    octets[octets & 0x7C == 0x7C] ^= 0x40
     wave.vgprs[:] = octets.view(np.uint32)[..., 0]
     return wave
 
@@ -439,17 +444,27 @@ def test_rules_of_instructions_that_rdna3_lacks(of, kind, lanes, bits, translate
     assert not wrong, "\n".join(wrong[:12])
 
 
-CDNA3_CASES = [
-    ("scalar", 0xF0), ("integer", 0xF0), ("float", 0x3F0), ("compare", 0x1C0), ("matrix", 0xF0),
+EIGHT_BITS = re.compile("fp8|bf8")
+CDNA_CASES = [
+    *((CDNA3, *one) for one in (("scalar", 0xF0), ("integer", 0xF0), ("float", 0x3F0), ("compare", 0x1C0), ("matrix", 0xF0))),
+    *((CDNA4, *one) for one in (("integer", 0xF0), ("float", 0x3F0), ("float", 0x80_0000), ("matrix", 0xF0))),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "bits"), CDNA3_CASES)
+def own_names(of: Generation, kind: str) -> set[str]:
+    """All opcodes of CDNA3; of CDNA4 those that CDNA3 does not have, and those of 8-bit floats."""
+    names = names_of(of, kind)
+    return (
+        names if of is CDNA3 else {one for one in names if one not in names_of(CDNA3, kind) or EIGHT_BITS.search(one)}
+    )
+
+
+@pytest.mark.parametrize(("of", "kind", "bits"), CDNA_CASES)
 @pytest.mark.seeds(1)
-def test_rules_of_cdna3_give_what_the_interpreter_gives(kind, bits, seed, translated, interpreted):
+def test_rules_of_cdna_give_what_the_interpreter_gives(of, kind, bits, seed, translated, interpreted):
     rng = random.Random(f"{kind} {bits} {seed}")
-    names = names_of(CDNA3, kind)
-    code = instructions(rng, names, 64, each=1, dpp=2, of=CDNA3)
+    names = own_names(of, kind)
+    code = instructions(rng, names, 64, each=1, dpp=2, of=of)
     assert {one.mnemonic for one in code} == names
     mine, theirs = translated(code, 64, VGPRS, bits), interpreted(code, 64, VGPRS)
     states = [random_wave(rng, 64, bits, VGPRS) for _ in range(2)]
@@ -461,7 +476,9 @@ def test_rules_of_cdna3_give_what_the_interpreter_gives(kind, bits, seed, transl
 
 @pytest.mark.fuzz
 @pytest.mark.seeds(1)
-@pytest.mark.parametrize("of", [RDNA3, RDNA3_5, RDNA4, CDNA3], ids=["rdna3", "rdna3.5", "rdna4", "cdna3"])
+@pytest.mark.parametrize(
+    "of", [RDNA3, RDNA3_5, RDNA4, CDNA3, CDNA4], ids=["rdna3", "rdna3.5", "rdna4", "cdna3", "cdna4"]
+)
 def test_rules_give_what_the_interpreter_gives_in_any_mode(of, seed, translated, interpreted):
     rng = random.Random(seed)
     kind = rng.choice(("scalar", "integer", "float", "float", "compare", "matrix"))

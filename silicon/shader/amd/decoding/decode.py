@@ -684,14 +684,6 @@ def selected_byte(ins: Instruction) -> int:
     return bits >> 2 if ins.mnemonic.startswith("v_cvt_sr") else (bits & 1) << 1 | bits >> 1 & 1
 
 
-def truth_table(ins: Instruction) -> int:
-    """Return the bits of v_bitop3: bit 4*a + 2*b + c is the result for bits a, b and c of src0, src1 and src2.
-
-    Source: CDNA4 ISA reference, "V_BITOP3_B32".
-    """
-    return ins.fields["omod"] << 6 | ins.fields["abs"] << 3 | ins.fields["neg"]
-
-
 def waitcnt(simm16: int, of: Generation = RDNA3) -> tuple[int, int, int]:
     """Return vmcnt, expcnt and lgkmcnt of an s_waitcnt. Source: RDNA3 ISA reference, "S_WAITCNT"."""
     if of.is_gcn:

@@ -56,6 +56,8 @@ INDEXED = {"src0": 12, "src1": 13, "vsrc1": 13, "src2": 14, "vdst": 15}
 INDEXED_PREFIX = "v_indexed_"
 # Bytes and words that SDWA selects: the whole dword is 6.
 WHOLE_DWORD = 6
+# Fields of v_bitop3 that contain its truth table, high bits first.
+TABLE_FIELDS = ("omod", "abs", "neg")
 # What happens to the rest of the destination, besides zeros.
 SIGN_EXTEND, PRESERVE = 1, 2
 
@@ -178,6 +180,15 @@ def factor_of(one: OperandFacts, fields: Mapping[str, int]) -> OperandFacts:
     """Return A or B of a product of small floats with the registers that its format needs."""
     form = fields[FACTOR_FORMATS[one.field]] if one.field in FACTOR_FORMATS else len(_FACTOR_DWORDS)
     return one._replace(size_bits=32 * _FACTOR_DWORDS[form]) if form < len(_FACTOR_DWORDS) else one
+
+
+def truth_table(fields: Mapping[str, int]) -> int:
+    """Return the bits of v_bitop3: bit 4*a + 2*b + c is the result for bits a, b and c of src0, src1 and src2.
+
+    Source: CDNA4 ISA reference, "V_BITOP3_B32".
+    """
+    high, middle, low = (fields[one] for one in TABLE_FIELDS)
+    return high << 6 | middle << 3 | low
 
 
 def waitcnt(simm16: int) -> tuple[int, int, int]:

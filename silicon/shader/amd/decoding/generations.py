@@ -76,13 +76,15 @@ class Generation(NamedTuple):
     late_products: bool
     # Its encodings are GCN's, see `gcn.py`.
     is_gcn: bool
-    # The translator has rules for it. Without them the interpreter executes everything.
-    is_translated: bool
+    # Which 8-bit floats it has: `OCP`, or `FNUZ`, whose only NaN has the bits of -0 and of which none is infinite.
+    octets: str
     # Instructions of the facts, which are LLVM's, whose opcodes the document reserves.
     reserved: frozenset[str] = frozenset()
     # The number of a barrier is a constant. M0 is for other processors of the generation.
     numbers_barriers: bool = False
 
+
+OCP, FNUZ = "ocp", "fnuz"
 
 _OFFSET = {"ioffset": "offset"}
 _CLAMP = {"cm": "clmp"}
@@ -102,7 +104,7 @@ RDNA3 = Generation(
     {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}, _orders("vm", "vs", "lgkm", "lgkm"), flushes_in_memory=True,
     signed_scratch=False, scales_buffers=False, permutes_whole_wave=False, start=RDNA3_START, splits_barriers=False,
     trails_transcendentals=True, trails_scalars=False, trap_id=(48, 8), scc_register=2, copies_matrices=True,
-    late_products=False, is_gcn=False, is_translated=True,
+    late_products=False, is_gcn=False, octets=OCP,
 )  # fmt: skip
 
 # Source: RDNA3.5 ISA reference, "SALU Floating Point"; LLVM AMDGPU.td, FeatureISAVersion11_5_Common, which has
@@ -142,7 +144,7 @@ RDNA4 = Generation(
     copies_matrices=False,
     late_products=False,
     is_gcn=False,
-    is_translated=True,
+    octets=OCP,
     reserved=frozenset(("s_barrier_init", "s_barrier_join", "s_barrier_leave")),
     numbers_barriers=True,
 )  # fmt: skip
@@ -172,7 +174,7 @@ CDNA3 = Generation(
     copies_matrices=False,
     late_products=False,
     is_gcn=True,
-    is_translated=True,
+    octets=FNUZ,
 )  # fmt: skip
 
 # Source: CDNA4 ISA reference; LLVM AMDGPU.td, FeatureISAVersion9_5_0.
@@ -187,10 +189,10 @@ CDNA4 = CDNA3._replace(
     },
     start=CDNA4_START,
     late_products=True,
-    is_translated=False,
+    octets=OCP,
 )  # fmt: skip
 
-GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4, CDNA3)}
+GENERATIONS: Mapping[str, Generation] = {one.name: one for one in (RDNA3, RDNA3_5, RDNA4, CDNA3, CDNA4)}
 
 # By the name of the processor that code is compiled for.
 TARGETS: Mapping[str, Generation] = {

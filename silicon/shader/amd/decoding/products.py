@@ -76,7 +76,7 @@ _SHORT_NAMES = (
     *(f"smfmac_f32_{shape}_{types}" for shape in ("16x16x64", "32x32x32") for types in _EIGHTS),
 )  # fmt: skip
 NAMES = tuple(f"v_{name}" for name in _SHORT_NAMES)
-# CDNA4 has no xf32. Products of small floats with scales are apart: `interpreter/mfma_scaled.py`.
+# CDNA4 has no xf32.
 _DEEPER_NAMES = (
     "mfma_i32_16x16x64_i8", "mfma_i32_32x32x32_i8", "smfmac_i32_16x16x128_i8", "smfmac_i32_32x32x64_i8",
     *(f"mfma_f32_{shape}_{type_}" for shape in ("16x16x32", "32x32x16") for type_ in ("f16", "bf16")),
@@ -84,3 +84,7 @@ _DEEPER_NAMES = (
     *(f"smfmac_f32_{shape}_{types}" for shape in ("16x16x128", "32x32x64") for types in _EIGHTS),
 )  # fmt: skip
 CDNA4_NAMES = (*(one for one in NAMES if "xf32" not in one), *(f"v_{name}" for name in _DEEPER_NAMES))
+# Products of small floats, with scales and without.
+SCALED_NAMES = tuple(
+    f"v_mfma_{scale}f32_{shape}_f8f6f4" for scale in ("", "scale_") for shape in ("16x16x128", "32x32x64")
+)

@@ -13,7 +13,6 @@ from ringup.silicon.shader.amd.decoding.decode import (
     Operand,
     remembered,
     selected_byte,
-    truth_table,
     waitcnt,
 )
 from ringup.silicon.shader.amd.decoding.generations import RDNA3, RDNA4
@@ -233,7 +232,7 @@ def modifiers(ins: Instruction) -> list[str]:
         found += _sdwa(ins)
     if ins.format in gcn.MATRICES:
         found += _scales(ins) + _broadcasts(ins)
-    if ins.mnemonic.startswith("v_bitop3") and (table := truth_table(ins)):
+    if ins.mnemonic.startswith("v_bitop3") and (table := gcn.truth_table(ins.fields)):
         found.append(f"bitop3:{_hex(table)}")
     if ins.format == "VINTERP":
         found.append(f"wait_exp:{fields['waitexp']}")

@@ -147,7 +147,9 @@ def _transposed(step: Step, size_bytes: int, bits: int) -> None:
     found = np.packbits(rows.reshape(lanes.size, -1), axis=1, bitorder="little")
     unknown = None
     if undefined is not None:
-        groups = np.asarray(undefined).reshape(len(places), -1).any(axis=1)
+        # A dword is undefined if all its bytes are.
+        dwords = np.asarray(undefined, np.bool_).reshape(lanes.size, registers, 4).all(axis=2)
+        groups = dwords.reshape(len(places), _ROW * registers).any(axis=1)
         unknown = np.repeat(groups, _ROW)[:, None] & np.ones_like(undefined)
     deliver(step, first, Transfer(size_bytes), found, unknown, lanes, step.orders.lds)
     _issue_load(step, first, registers, lanes)

@@ -3,10 +3,10 @@
 CBSZ and BLGP give the formats of A and B. A lane has 32 consecutive elements along K. Its scales are a byte of its
 lane in src_scale0 and src_scale1, which op_sel and op_sel_hi choose; a constant's exponent is the scale of all lanes.
 
-GUESS: the products of 32 elements are added in f64 (exactly, but for those of two BF8) and scaled; their sums are added
-to C in the order of K, and each sum is rounded to nearest even. GUESS: 32 elements of eight bits are consecutive, as
-the document shows for four bits; its tables of the others are pictures. Source: CDNA4 ISA reference, "8-bit and
-Smaller Matrix Operations and Layouts", "Block Scaled Matrices".
+GUESS: the products of 32 elements are added in f64 in the order of K (exactly, but for those of two BF8) and scaled;
+their sums are added to C in the order of K, and each sum is rounded to nearest even. GUESS: 32 elements of eight bits
+are consecutive, as the document shows for four bits; its tables of the others are pictures. Source: CDNA4 ISA
+reference, "8-bit and Smaller Matrix Operations and Layouts", "Block Scaled Matrices".
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.amd.decoding.products import LANES, Shape, shape_of
+from ringup.silicon.shader.amd.decoding.products import LANES, SCALED_NAMES, Shape, shape_of
 from ringup.silicon.shader.amd.interpreter.mfma import gathered, rows_of, scattered
 from ringup.silicon.shader.amd.values.integers import U32
+from ringup.silicon.shader.amd.values.matrix_sums import NAN
 from ringup.silicon.shader.amd.values.small_floats import BF6, BF8, FP4, FP6, FP8, unpacked, values
 
 if TYPE_CHECKING:
@@ -62,16 +63,15 @@ def _named(mnemonic: str) -> Vector:
         factors = [_scales(ctx, shape, at, one) for at, one in enumerate(scales)]
         for block in range(shape.depth // BLOCK):
             part = slice(block * BLOCK, block * BLOCK + BLOCK)
-            found = left[:, part] @ right[:, part].T
+            found = np.zeros(total.shape)
+            for a_column, b_column in zip(left[:, part].T, right[:, part].T, strict=True):
+                found += a_column[:, None] * b_column
             if factors:
                 found = found * (factors[0][:, None, block] * factors[1][None, :, block])
             total = (total.astype(np.float64) + found).astype(np.float32)
-        return scattered(shape, total.view(np.uint32)[None])
+        return scattered(shape, np.where(np.isnan(total), U32(NAN), total.view(np.uint32))[None])
 
     return run
 
 
-SCALED: dict[str, Vector] = {
-    name: _named(name)
-    for name in (f"v_mfma_{scale}f32_{shape}_f8f6f4" for scale in ("", "scale_") for shape in ("16x16x128", "32x32x64"))
-}
+SCALED: dict[str, Vector] = {name: _named(name) for name in SCALED_NAMES}

@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import selected_byte
+from ringup.silicon.shader.amd.decoding.generations import FNUZ, OCP
 from ringup.silicon.shader.amd.writer.arithmetic import as_bits
-from ringup.silicon.shader.amd.writer.wave import cdna_rule, rule
+from ringup.silicon.shader.amd.writer.wave import rule
 from ringup.silicon.shader.host.emitter import Value, like
 
 if TYPE_CHECKING:
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.host.emitter import Code
 
 
-class Octet(NamedTuple):
-    """A format of eight bits: bits of the fraction, bias, the largest number's bits, NaN's bits.
+class Small(NamedTuple):
+    """A format of eight bits or fewer: bits of the fraction, bias, the largest number's bits, NaN's bits, all bits.
 
-    Where a zero has no sign, as on CDNA3, NaN has the bits of -0, and nothing is infinite.
+    Where a zero has no sign (FNUZ), NaN has the bits of -0, and nothing is infinite. Those of six and four bits have
+    neither: their largest number has all bits of a magnitude.
     """
 
     fraction: int
     bias: int
     largest: int
     nan: int = 0x7F
+    bits: int = 8
 
     @property
     def overflow(self) -> int:
@@ -41,45 +44,56 @@ class Octet(NamedTuple):
         """Whether a zero has a sign."""
         return self.nan != MINUS_ZERO
 
+    @property
+    def has_infinity(self) -> bool:
+        """Whether it has infinities."""
+        return self.largest + 1 < self.nan and self.bits == 8
+
+    @property
+    def sign(self) -> int:
+        """The bit of the sign."""
+        return 1 << self.bits - 1
+
 
 MINUS_ZERO = 0x80
+# By the row of a generation, and by the name that mnemonics have.
 FORMATS = {
-    "fp8": Octet(3, 7, 0x7E), "bf8": Octet(2, 15, 0x7B), "fp8_fnuz": Octet(3, 8, 0x7F, MINUS_ZERO),
-    "bf8_fnuz": Octet(2, 16, 0x7F, MINUS_ZERO),
-}  # fmt: skip
+    OCP: {"fp8": Small(3, 7, 0x7E), "bf8": Small(2, 15, 0x7B)},
+    FNUZ: {"fp8": Small(3, 8, 0x7F, MINUS_ZERO), "bf8": Small(2, 16, 0x7F, MINUS_ZERO)},
+}
 NAMES = ("fp8", "bf8")
+SMALLER = {"fp6": Small(3, 1, 0x1F, bits=6), "bf6": Small(2, 3, 0x1F, bits=6), "fp4": Small(1, 1, 7, bits=4)}
 _F32_FRACTION, _F32_BIAS, _INFINITY = 23, 127, 0x7F80_0000
 
 
-def widened_octet(code: Code, octet: Value, name: str) -> Value:
-    """Convert the low byte of dwords (i32 a lane, with zeroes above) to floats, exactly."""
-    form = FORMATS[name]
+def widened_small(code: Code, octet: Value, form: Small) -> Value:
+    """Convert numbers (i32 a lane, with zeroes above) to floats, exactly."""
 
     def const(value: int) -> Value:
         return code.const(value, octet.type)
 
-    size = code.op("and", octet, const(0x7F))
+    size = code.op("and", octet, const(form.sign - 1))
     raw = code.op("shl", size, const(_F32_FRACTION - form.fraction))
     # An exponent is so much less than a float's; the product makes denormals normal.
     scale = code.real(2.0 ** (_F32_BIAS - form.bias), like("float", octet))
     number = as_bits(code, code.op("fmul", code.bitcast(raw, scale.type), scale))
     special = const(_INFINITY | 1 << 22)
-    sign = code.op("shl", code.op("and", octet, const(0x80)), const(24))
+    sign = code.op("shl", code.op("and", octet, const(form.sign)), const(32 - form.bits))
     if not form.signs_zero:
         number = code.select(code.icmp("eq", octet, const(form.nan)), special, code.op("or", number, sign))
         return code.bitcast(number, scale.type)
-    if name == "bf8":
+    if form.has_infinity:
         special = code.select(code.icmp("eq", size, const(form.overflow)), const(_INFINITY), special)
-    number = code.select(code.icmp("ugt", size, const(form.largest)), special, number)
+    if form.largest < form.sign - 1:
+        number = code.select(code.icmp("ugt", size, const(form.largest)), special, number)
     return code.bitcast(code.op("or", number, sign), scale.type)
 
 
-def narrowed_octet(code: Code, raw: Value, name: str, *, rounds: bool, saturates: bool) -> Value:
+def narrowed_octet(code: Code, raw: Value, form: Small, *, rounds: bool, saturates: bool) -> Value:
     """Convert floats (their bits) to eight bits: to nearest even if it `rounds`, else towards zero.
 
     What is too large becomes infinity or FP8's NaN, or the largest number if it `saturates`.
     """
-    form = FORMATS[name]
 
     def const(value: int) -> Value:
         return code.const(value, raw.type)
@@ -120,12 +134,14 @@ def _octet(code: Code, whole: Value, at: int) -> Value:
     return code.op("and", moved, code.const(0xFF, whole.type))
 
 
+def _form(wave: Wave, name: str) -> Small:
+    return FORMATS[wave.generation.octets][name]
+
+
 def _convert_one(wave: Wave, ins: Instruction, name: str) -> None:
     whole = wave.src(ins.uses[0], "i32", ins)
     octet = _octet(wave.code, whole, selected_byte(ins))
-    number = widened_octet(wave.code, octet, name)
-    # On CDNA3 the output modifiers apply.
-    wave.put(ins.defs[0], as_bits(wave.code, number) if FORMATS[name].signs_zero else number, ins)
+    wave.put(ins.defs[0], widened_small(wave.code, octet, _form(wave, name)), ins)
 
 
 def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
@@ -134,36 +150,44 @@ def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
     operand = ins.uses[0]
     whole = wave.src(operand, "i16", ins) if operand.size_bits == 16 else wave.src(operand, "i32", ins)
     whole = code.resize(whole, "i32")
-    numbers = [widened_octet(code, _octet(code, whole, at), name) for at in range(2)]
-    if not FORMATS[name].signs_zero:
-        # On CDNA3 the output modifiers apply.
-        numbers = [wave.finished(one, ins) for one in numbers]
-    low, high = (as_bits(code, one) for one in numbers)
+    numbers = (widened_small(code, _octet(code, whole, at), _form(wave, name)) for at in range(2))
+    low, high = (as_bits(code, wave.finished(one, ins)) for one in numbers)
     wide = code.op("shl", code.resize(high, "i64"), wave.const(32, "i64"))
     wave.put(ins.defs[0], code.op("or", code.resize(low, "i64"), wide), ins)
 
 
-def _pack(wave: Wave, ins: Instruction, name: str) -> None:
+def _packed(wave: Wave, ins: Instruction, name: str) -> Value:
+    """Return two sources as bytes."""
     code = wave.code
-    sources = [one for one in ins.uses if one.direction == "use"]
     low, high = (
-        narrowed_octet(code, wave.src(one, "i32", ins), name, rounds=True, saturates=wave.mode.fp16_ovfl)
-        for one in sources
+        narrowed_octet(code, wave.src(one, "i32", ins), _form(wave, name), rounds=True, saturates=wave.mode.fp16_ovfl)
+        for one in ins.uses
+        if one.direction == "use"
     )
-    both = code.op("or", low, code.op("shl", high, wave.const(8, "i32")))
-    wave.put(ins.defs[0], code.resize(both, "i16"), ins)
+    return code.op("or", low, code.op("shl", high, wave.const(8, "i32")))
+
+
+def _pack(wave: Wave, ins: Instruction, name: str) -> None:
+    """Write two bytes to a half of the destination. On GCN the destination is a dword, and op_sel selects the half."""
+    code, both = wave.code, _packed(wave, ins, name)
+    if not wave.generation.is_gcn:
+        wave.put(ins.defs[0], code.resize(both, "i16"), ins)
+        return
+    place = 16 * (ins.fields["opsel"] >> 3 & 1)
+    old = code.op("and", wave.vgpr(ins.defs[0].index), wave.const(0xFFFF_0000 >> place, "i32"))
+    wave.put(ins.defs[0], code.op("or", old, code.op("shl", both, wave.const(place, "i32"))), ins)
 
 
 def _stochastic(wave: Wave, ins: Instruction, name: str) -> None:
     """Add the top bits of src1 below the last place, and truncate. GUESS: see `values/eight_bits.py`."""
     code, (number, noise) = wave.code, (one for one in ins.uses if one.direction == "use")
-    raw, random = wave.src(number, "i32", ins), wave.src(noise, "i32", ins)
-    shift = 32 - (_F32_FRACTION - FORMATS[name].fraction)
+    form, raw, random = _form(wave, name), wave.src(number, "i32", ins), wave.src(noise, "i32", ins)
+    shift = 32 - (_F32_FRACTION - form.fraction)
     special = code.op("and", raw, wave.const(_INFINITY, "i32"))
     finite = code.icmp("ne", special, wave.const(_INFINITY, "i32"))
     moved = code.op("add", raw, code.op("lshr", random, wave.const(shift, "i32")))
     raw = code.select(finite, moved, raw)
-    octet = narrowed_octet(code, raw, name, rounds=False, saturates=wave.mode.fp16_ovfl)
+    octet = narrowed_octet(code, raw, form, rounds=False, saturates=wave.mode.fp16_ovfl)
     place = 8 * selected_byte(ins)
     old = code.op("and", wave.vgpr(ins.defs[0].index), wave.const(~(0xFF << place) & 0xFFFF_FFFF, "i32"))
     wave.put(ins.defs[0], code.op("or", old, code.op("shl", octet, wave.const(place, "i32"))), ins)
@@ -176,31 +200,16 @@ def _dot4(wave: Wave, ins: Instruction, first: str, second: str) -> None:
     total = wave.code.bitcast(wave.src(c, "i32", ins), wave.vec("float"))
     total = wave.modified(total, neg=c.neg_halves[0], abs_=c.neg_halves[1])
     for at in range(4):
-        factors = (widened_octet(code, _octet(code, one, at), name) for one, name in ((left, first), (right, second)))
+        factors = (
+            widened_small(code, _octet(code, one, at), _form(wave, name))
+            for one, name in ((left, first), (right, second))
+        )
         # The product is exact.
         total = code.op("fadd", total, code.op("fmul", *factors))
     wave.put(ins.defs[0], as_bits(code, total), ins)
 
 
-def _pack_half(wave: Wave, ins: Instruction, name: str) -> None:
-    """Put two bytes into the half of the destination that op_sel selects, as on CDNA3."""
-    code = wave.code
-    low, high = (
-        narrowed_octet(code, wave.src(one, "i32", ins), name, rounds=True, saturates=wave.mode.fp16_ovfl)
-        for one in ins.uses
-        if one.direction == "use"
-    )
-    both = code.op("or", low, code.op("shl", high, wave.const(8, "i32")))
-    place = 16 * (ins.fields["opsel"] >> 3 & 1)
-    old = code.op("and", wave.vgpr(ins.defs[0].index), wave.const(0xFFFF_0000 >> place, "i32"))
-    wave.put(ins.defs[0], code.op("or", old, code.op("shl", both, wave.const(place, "i32"))), ins)
-
-
 for _name in NAMES:
-    cdna_rule(f"v_cvt_f32_{_name}")(partial(_convert_one, name=f"{_name}_fnuz"))
-    cdna_rule(f"v_cvt_pk_f32_{_name}")(partial(_convert_two, name=f"{_name}_fnuz"))
-    cdna_rule(f"v_cvt_pk_{_name}_f32")(partial(_pack_half, name=f"{_name}_fnuz"))
-    cdna_rule(f"v_cvt_sr_{_name}_f32")(partial(_stochastic, name=f"{_name}_fnuz"))
     rule(f"v_cvt_f32_{_name}")(partial(_convert_one, name=_name))
     rule(f"v_cvt_pk_f32_{_name}")(partial(_convert_two, name=_name))
     rule(f"v_cvt_pk_{_name}_f32")(partial(_pack, name=_name))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from ringup.silicon.shader.amd.rules.small_floats import packed, unpacked
+from ringup.silicon.shader.amd.writer.dpp import ROW
 from ringup.silicon.shader.amd.writer.memory_forms import Form, operand, put_loaded, stored
 from ringup.silicon.shader.amd.writer.memory_ir import lds_load, lds_store
 from ringup.silicon.shader.amd.writer.wave import rule
@@ -36,6 +38,8 @@ STORES = {
 PAIRS = {
     "2addr_b32": (4, 4), "2addr_stride64_b32": (4, 256), "2addr_b64": (8, 8), "2addr_stride64_b64": (8, 512),
 }  # fmt: skip
+# Suffix: bytes and bits of an element.
+TRANSPOSED = {"b64_tr_b16": (8, 16), "b64_tr_b8": (8, 8), "b96_tr_b6": (12, 6), "b64_tr_b4": (8, 4)}
 # Bytes of an access: the alignment to which LDS rounds down if the mode does not allow misaligned accesses.
 _ALIGN = {1: 1, 2: 2, 4: 4, 8: 8, 12: 16, 16: 16}
 
@@ -113,6 +117,78 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
     places = [address(wave, ins, at, number) for number, at in enumerate((first, second))]
     for place, rows in zip(places, (low, high), strict=True):
         lds_store(wave, place, shape(wave, size_bytes), rows)
+
+
+# transposed loads -----------------------------------------------------------------------------------------------------
+
+
+def _shuffled(code: Code, rows: list[Value], bits: int) -> list[Value]:
+    """Transpose elements of bytes or halves, of which a lane has two dwords: one shuffle for each dword of the result.
+
+    Of 16 lanes element `at` of all their elements goes to lane `at % 16`.
+    """
+    per, lanes = 32 // bits, rows[0].lanes
+    parts, found = [code.bitcast(one, f"<{lanes * per} x i{bits}>") for one in rows], []
+    for row in range(2):
+        places = []
+        for lane in range(lanes):
+            for part in range(per):
+                source, element = divmod(ROW * (row * per + part) + lane % ROW, 2 * per)
+                number, low = divmod(element, per)
+                places.append((number * lanes + lane // ROW * ROW + source) * per + low)
+        found.append(code.bitcast(code.shuffle(parts[0], parts[1], places), rows[0].type))
+    return found
+
+
+def _exchanged_elements(code: Code, rows: list[Value], bits: int) -> list[Value]:
+    """Transpose 16 elements of 16 lanes: exchange each bit of the element's number with that of the lane's."""
+    elements, lanes = unpacked(code, rows, bits), rows[0].lanes
+    for bit in (1, 2, 4, 8):
+        for low in (at for at in range(ROW) if not at & bit):
+            pair = elements[low], elements[low | bit]
+            for at in (0, bit):
+                own = [lane & bit == at for lane in range(lanes)]
+                places = [lane if same else (lane ^ bit) + lanes for lane, same in enumerate(own)]
+                elements[low | at] = code.shuffle(pair[bool(at)], pair[not at], places)
+    return packed(code, elements, bits)
+
+
+def _in_rows(code: Code, lanes: Value) -> Value:
+    """Return all lanes of the rows of 16 that have a lane in a mask (i64)."""
+    for by in (1, 2, 4, 8):
+        lanes = code.op("or", lanes, code.op("lshr", lanes, code.const(by, "i64")))
+    first = code.op("and", lanes, code.const(0x0001_0001_0001_0001, "i64"))
+    return code.op("mul", first, code.const(0xFFFF, "i64"))
+
+
+def _load_transposed(wave: Wave, ins: Instruction, size_bytes: int, bits: int) -> None:
+    """Load elements of 16 lanes, which are rows of 16, and give lane i the i-th of each row.
+
+    The interpreter executes accesses of some lanes only and misaligned ones. Source: CDNA4 ISA reference, "MFMA
+    Transpose Load from LDS". GUESS: see `interpreter/lds.py`.
+    """
+    code, where, align = wave.code, address(wave, ins, ins.offset), size_bytes & -size_bytes
+    low = code.icmp("ne", code.op("and", where, wave.const(align - 1, "i32")), wave.const(0, "i32"))
+    odd = code.op("or", code.bitcast(low, wave.mask_type), code.invert(wave.exec_bits()))
+    odd = code.icmp("ne", odd, code.const(0, odd.type))
+
+    def body() -> None:
+        rows = lds_load(wave, where, shape(wave, size_bytes, align))
+        undefined = wave.undefined_rows
+        if undefined:
+            some = undefined[0]
+            for one in undefined[1:]:
+                some = code.op("or", some, one)
+            wave.undefined_rows = [_in_rows(code, some)] * len(undefined)
+        rows = (_shuffled if bits in (8, 16) else _exchanged_elements)(code, rows, bits)
+        put_loaded(wave, operand(ins, "vdst"), Form(size_bytes), rows)
+
+    if wave.strict:
+        wave.fault(odd, "illegal")
+        body()
+        return
+    with wave.unless(odd, ins):
+        body()
 
 
 # lane exchanges -------------------------------------------------------------------------------------------------------
@@ -204,3 +280,5 @@ for _name, _form in STORES.items():
 for _name, (_size, _scale) in PAIRS.items():
     lds_rule(f"ds_load_{_name}")(partial(_load_pair, size_bytes=_size, scale=_scale))
     lds_rule(f"ds_store_{_name}")(partial(_store_pair, size_bytes=_size, scale=_scale))
+for _name, (_size, _bits) in TRANSPOSED.items():
+    lds_rule(f"ds_load_{_name}")(partial(_load_transposed, size_bytes=_size, bits=_bits))

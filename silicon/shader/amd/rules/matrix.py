@@ -19,7 +19,9 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import SHORT_SPARSE
-from ringup.silicon.shader.amd.rules.eight_bits import widened_octet
+from ringup.silicon.shader.amd.decoding.generations import OCP
+from ringup.silicon.shader.amd.rules.eight_bits import FORMATS as OCTETS
+from ringup.silicon.shader.amd.rules.eight_bits import widened_small
 from ringup.silicon.shader.amd.writer.arithmetic import (
     HOST_FUSES,
     flushed_single,
@@ -91,7 +93,7 @@ def _column(code: Code, register: Value, element: str, at: int, *, signed: bool)
     spare = 32 - width
     top = code.op("shl", register, code.const(spare - width * at, register.type))
     low = code.op("ashr" if signed else "lshr", top, code.const(spare, register.type))
-    return widened_octet(code, low, element) if element in EIGHT_BITS else low
+    return widened_small(code, low, OCTETS[OCP][element]) if element in EIGHT_BITS else low
 
 
 def _opened(code: Code, row: Value, kind: Kind, *, high: bool) -> Value:

@@ -1,4 +1,4 @@
-"""MFMA and SMFMAC of CDNA3 on the host: D = A x B + C of blocks of matrices.
+"""MFMA and SMFMAC of CDNA on the host: D = A x B + C of blocks of matrices.
 
 A product is a helper function of the module. It puts the elements of A and B into tables by element of a lane and lane,
 and C by register and lane. There a row of A, B, C or D is contiguous, or has a constant step, see `decoding/products`.
@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.amd.decoding.products import BITS, LANES, NAMES, Shape, shape_of
-from ringup.silicon.shader.amd.rules.eight_bits import FORMATS, MINUS_ZERO, widened_octet
+from ringup.silicon.shader.amd.decoding.products import BITS, CDNA4_NAMES, LANES, NAMES, Shape, shape_of
+from ringup.silicon.shader.amd.rules.eight_bits import FORMATS, widened_small
 from ringup.silicon.shader.amd.writer.arithmetic import widened
 from ringup.silicon.shader.amd.writer.wave import rule
 from ringup.silicon.shader.host.emitter import Code, Value
@@ -34,6 +34,8 @@ EIGHT_BITS = ("fp8", "bf8")
 SINGLE = ("f16", *EIGHT_BITS)
 XF32_MASK = 0xFFFF_E000
 ROW = f"<{LANES} x i32>"
+# Of helpers that compute with all lanes.
+ATTRIBUTES = 'nounwind noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 # By type: bits of the fraction, bias.
 _FIELDS = {"f16": (10, 15), "bf16": (7, 127), "xf32": (23, 127)}
 # A field of exponents from which on a product of two may be infinite.
@@ -41,12 +43,13 @@ _LARGE_FIELD = 190
 
 
 class Variant(NamedTuple):
-    """What one helper function depends on: fields of the instruction."""
+    """What one helper function depends on: fields of the instruction, a row of its generation."""
 
     mnemonic: str
     blgp: int
     cbsz: int
     abid: int
+    octets: str  # which 8-bit floats there are
 
     @property
     def name(self) -> str:
@@ -62,7 +65,10 @@ class Variant(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where elements are in the tables: `held` of A and B in a lane, each a row of lanes; `parts` of K in the lanes."""
+    """Where elements are in the tables: `held` of A and B in a lane, each a row of lanes.
+
+    The elements of a lane follow each other along K, or are of `parts` parts of K.
+    """
 
     held: tuple[int, int]
     parts: int
@@ -70,14 +76,15 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, shape: Shape) -> Layout:
         """Return the layout of a shape."""
-        parts = LANES // (shape.blocks * shape.size)
-        b = shape.depth // parts
-        return cls((b // 2 if shape.is_sparse else b, b), parts)
+        b = shape.depth * shape.blocks * shape.size // LANES
+        return cls((b // 2 if shape.is_sparse else b, b), shape.parts)
 
     def at(self, source: int, k: int, shape: Shape) -> int:
         """Return the distance of element `k` along K of A (0) or B (1) from the first one of its row."""
-        held = self.held[source]
-        return k % held * LANES + k // held * shape.blocks * shape.size
+        together = self.held[source] // self.parts
+        part, within = divmod(k, together * LANES // (shape.blocks * shape.size))
+        lane, element = divmod(within, together)
+        return (part * together + element) * LANES + lane * shape.blocks * shape.size
 
 
 def _work(types: tuple[str, str]) -> str:
@@ -114,7 +121,7 @@ def _elements(code: Code, registers: list[Value], type_: str) -> list[Value]:
     return found
 
 
-def _number(code: Code, element: Value, type_: str) -> Value:
+def _number(code: Code, element: Value, type_: str, octets: str) -> Value:
     """Return an element as a number of the table's type."""
     match type_:
         case "i8":
@@ -132,15 +139,15 @@ def _number(code: Code, element: Value, type_: str) -> Value:
         case "f64":
             return code.cast("bitcast", element, "double")
         case _:
-            return widened_octet(code, element, f"{type_}_fnuz")
+            return widened_small(code, element, FORMATS[octets][type_])
 
 
-def _power(code: Code, element: Value, type_: str, kind: str) -> Value:
+def _power(code: Code, element: Value, type_: str, octets: str, kind: str) -> Value:
     """Return 2 to the power of an element's exponent, which is that of the smallest normal number for a denormal; 0 for
     a zero.
     """
     if type_ in EIGHT_BITS:
-        form = FORMATS[f"{type_}_fnuz"]
+        form = FORMATS[octets][type_]
         fraction, bias = form.fraction, form.bias
     else:
         fraction, bias = _FIELDS[type_]
@@ -156,7 +163,7 @@ def _power(code: Code, element: Value, type_: str, kind: str) -> Value:
     return code.bitcast(code.select(none, code.const(0, power.type), power), f"<{LANES} x {kind}>")
 
 
-def _table(code: Code, rows: Sequence[Value]) -> Value:
+def table_of(code: Code, rows: Sequence[Value]) -> Value:
     """Store rows of lanes in memory; return its address."""
     table = code.emit(f"alloca [{len(rows)} x {rows[0].type}], align 64", "ptr")
     for at, row in enumerate(rows):
@@ -164,13 +171,13 @@ def _table(code: Code, rows: Sequence[Value]) -> Value:
     return table
 
 
-def _source_table(code: Code, registers: list[Value], type_: str, kind: str) -> Value:
+def _source_table(code: Code, registers: list[Value], type_: str, octets: str) -> Value:
     """Return the table of A or B: numbers, and behind them the powers of their exponents if sums are cut."""
     elements = _elements(code, registers, type_)
-    rows = [_number(code, one, type_) for one in elements]
+    rows = [_number(code, one, type_, octets) for one in elements]
     if type_ in GROUPS:
-        rows += [_power(code, one, type_, kind) for one in elements]
-    return _table(code, rows)
+        rows += [_power(code, one, type_, octets, rows[0].element) for one in elements]
+    return table_of(code, rows)
 
 
 def _indices(code: Code, index: Value, held: int, variant: Variant) -> Value:
@@ -180,7 +187,7 @@ def _indices(code: Code, index: Value, held: int, variant: Variant) -> Value:
     for at in range(held):
         moved = code.op("lshr", index, code.const(2 * (at + chosen * held), ROW))
         rows.append(code.op("and", moved, code.const(3, ROW)))
-    return _table(code, rows)
+    return table_of(code, rows)
 
 
 # ---- a row of D
@@ -228,8 +235,7 @@ class _Row:
             total = self._cut_group(group, total) if shape.types[0] in GROUPS else self._plain_group(group, total)
         code.store(total, place, 4)
         code.line("ret void")
-        attributes = 'nounwind noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-        head = f"define internal void @{self.name}(ptr %a, ptr %b, ptr %c, ptr %index) {attributes} {{"
+        head = f"define internal void @{self.name}(ptr %a, ptr %b, ptr %c, ptr %index) {ATTRIBUTES} {{"
         return "\n".join([head, *code.lines, "}"])
 
     def _plain_group(self, places: list[tuple[Value, Value]], total: Value) -> Value:
@@ -378,9 +384,11 @@ def _function(variant: Variant) -> Mapping[str, str]:
         a, b, c = (_signed(code, one, negative=bool(variant.blgp >> at & 1)) for at, one in enumerate((a, b, c)))
     elif variant.blgp and not shape.is_sparse:
         b = [code.shuffle(one, None, broadcast_lanes(variant.blgp)) for one in b]
-    left, right = (_source_table(code, one, type_, kind) for one, type_ in zip((a, b), shape.types, strict=True))
+    left, right = (
+        _source_table(code, one, type_, variant.octets) for one, type_ in zip((a, b), shape.types, strict=True)
+    )
     places = _indices(code, index, layout.held[0], variant) if shape.is_sparse else Value("null", "ptr")
-    table = _table(code, _elements(code, c, shape.result) if shape.result == "f64" else c)
+    table = table_of(code, _elements(code, c, shape.result) if shape.result == "f64" else c)
     row = _Row(variant.mnemonic, shape)
     code.define(row.name, row.write())
     for name, text in row.code.declarations.items():
@@ -395,15 +403,19 @@ def _function(variant: Variant) -> Mapping[str, str]:
                 row.name, "void", code.gep(left, taken * shape.size + i, kind), code.gep(right, block * shape.size, kind),
                 code.gep(table, at, row.result), code.gep(places, i, "i32") if shape.is_sparse else places,
             )  # fmt: skip
-    result = f"{{ {', '.join([ROW] * len(c))} }}"
+    defined(code, variant.name, names, _results(code, table, shape, len(c)))
+    return code.declarations
+
+
+def defined(code: Code, name: str, arguments: Sequence[Value], results: Sequence[Value]) -> None:
+    """Make the code that was written the helper of a product, which returns registers of D."""
+    result = f"{{ {', '.join([ROW] * len(results))} }}"
     whole = "poison"
-    for i, one in enumerate(_results(code, table, shape, len(c))):
+    for i, one in enumerate(results):
         whole = code.emit(f"insertvalue {result} {whole}, {ROW} {one.text}, {i}", result).text
     code.line(f"ret {result} {whole}")
-    head = f"define internal {result} @{variant.name}({', '.join(f'{ROW} {one.text}' for one in names)})"
-    attributes = 'nounwind noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-    code.define(variant.name, "\n".join([f"{head} {attributes} {{", *code.lines, "}"]))
-    return code.declarations
+    head = f"define internal {result} @{name}({', '.join(f'{ROW} {one.text}' for one in arguments)})"
+    code.define(name, "\n".join([f"{head} {ATTRIBUTES} {{", *code.lines, "}"]))
 
 
 def _results(code: Code, table: Value, shape: Shape, count: int) -> list[Value]:
@@ -421,9 +433,12 @@ def _is_special(wave: Wave, registers: list[Value], type_: str) -> Value | None:
     """Return whether some element is NaN, infinite, or too large (i1); None if that does not matter."""
     if type_ not in GROUPS:
         return None
-    code = wave.code
+    code, is_alone = wave.code, False
     if type_ in EIGHT_BITS:
-        width, mask, limit = 8, 0xFF, MINUS_ZERO
+        form = FORMATS[wave.generation.octets][type_]
+        # A NaN with the bits of -0 is the only one, and there is no infinity.
+        is_alone = not form.signs_zero
+        width, mask, limit = 8, 0xFF if is_alone else 0x7F, form.overflow
     elif type_ == "xf32":
         width, mask, limit = 32, INFINITY, _LARGE_FIELD << 23
     else:
@@ -434,15 +449,14 @@ def _is_special(wave: Wave, registers: list[Value], type_: str) -> Value | None:
     for one in registers:
         parts = code.bitcast(one, f"<{LANES * 32 // width} x i{width}>")
         parts = code.op("and", parts, code.const(mask, parts.type))
-        how = "eq" if type_ in EIGHT_BITS else "uge"
-        found = code.icmp(how, parts, code.const(limit, parts.type))
+        found = code.icmp("eq" if is_alone else "uge", parts, code.const(limit, parts.type))
         some = found if some is None else code.op("or", some, found)
     assert some is not None
     whole = code.bitcast(some, f"i{some.lanes}")
     return code.icmp("ne", whole, code.const(0, whole.type))
 
 
-def _matrix(wave: Wave, operand: Operand, count: int) -> list[Value]:
+def matrix_of(wave: Wave, operand: Operand, count: int) -> list[Value]:
     """Return the dwords of a matrix: registers, or a constant for every element."""
     if operand.kind == "vgpr":
         return [wave.vgpr(operand.index + i) for i in range(count)]
@@ -451,31 +465,33 @@ def _matrix(wave: Wave, operand: Operand, count: int) -> list[Value]:
     return [wave.const(halves[i % 2], "i32") for i in range(count)]
 
 
-@rule(*NAMES)
+@rule(*dict.fromkeys((*NAMES, *CDNA4_NAMES)))
 def _product(wave: Wave, ins: Instruction) -> None:
     code = wave.code
-    variant = Variant(ins.mnemonic, *(ins.fields[name] for name in ("blgp", "cbsz", "abid")))
+    blgp, cbsz, abid = (ins.fields[name] for name in ("blgp", "cbsz", "abid"))
+    variant = Variant(ins.mnemonic, blgp, cbsz, abid, wave.generation.octets)
     shape = variant.shape
     inputs, others, results = counts(shape)
-    fields = {one.field: one for one in ins.uses}
-    a, b = _matrix(wave, fields["src0"], inputs), _matrix(wave, fields["src1"], others)
+    operands = {one.field: one for one in ins.uses}
+    a, b = matrix_of(wave, operands["src0"], inputs), matrix_of(wave, operands["src1"], others)
     odd = [_is_special(wave, one, type_) for one, type_ in zip((a, b), shape.types, strict=True)]
-    values = [*a, *b, *_matrix(wave, fields["vdst" if shape.is_sparse else "src2"], results)]
+    values = [*a, *b, *matrix_of(wave, operands["vdst" if shape.is_sparse else "src2"], results)]
     if shape.is_sparse:
-        values.append(wave.vgpr(fields["src2"].index))
+        values.append(wave.vgpr(operands["src2"].index))
     if odd[0] is None or odd[1] is None:
-        _compute(wave, ins, variant, values, results)
+        compute(wave, ins, variant.name, _function(variant), values)
         return
     with wave.unless(code.op("or", odd[0], odd[1]), ins):
-        _compute(wave, ins, variant, values, results)
+        compute(wave, ins, variant.name, _function(variant), values)
 
 
-def _compute(wave: Wave, ins: Instruction, variant: Variant, values: list[Value], results: int) -> None:
-    code = wave.code
-    for name, text in _function(variant).items():
-        code.define(name, text)
+def compute(wave: Wave, ins: Instruction, name: str, helpers: Mapping[str, str], values: Sequence[Value]) -> None:
+    """Call the helper of a product, and write D, whatever EXEC is."""
+    code, results = wave.code, ins.defs[0].size_bits // 32
+    for one, text in helpers.items():
+        code.define(one, text)
     result = f"{{ {', '.join([ROW] * results)} }}"
-    whole = code.call(variant.name, result, *values)
+    whole = code.call(name, result, *values)
     for i in range(results):
         value = code.emit(f"extractvalue {result} {whole.text}, {i}", ROW)
         wave.set_vgpr(ins.defs[0].index + i, value, masked=False)

@@ -116,7 +116,7 @@ def _half_order(function: Combine) -> Rule:
 rule("v_pk_add_f16")(_half_arithmetic(lambda f, a, b: f.op("fadd", a, b)))
 rule("v_pk_mul_f16")(_half_arithmetic(lambda f, a, b: f.op("fmul", a, b)))
 rule("v_pk_fma_f16", "v_pk_fmac_f16")(_half_arithmetic(lambda f, a, b, c: f.fma(a, b, c)))
-for _name in ("min", "max", "min_num", "max_num", "minimum", "maximum"):
+for _name in ("min", "max", "min_num", "max_num", "minimum", "maximum", "minimum3", "maximum3"):
     rule(f"v_pk_{_name}_f16")(_half_order(ORDER[_name]))
 
 

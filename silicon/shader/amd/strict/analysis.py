@@ -48,7 +48,7 @@ PASSES = frozenset(
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane16_var_b32",
      "v_permlanex16_var_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32", "v_mov_b64", "v_accvgpr_read_b32",
-     "v_accvgpr_write_b32", "v_accvgpr_mov_b32")
+     "v_accvgpr_write_b32", "v_accvgpr_mov_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
 )  # fmt: skip
 # Bitwise instructions: each bit is defined on its own, as loop masks need it. Those with `_TO_EXEC` in their names
 # write EXEC, where every bit decides.
@@ -413,16 +413,16 @@ def _matrix(ins: Instruction, lanes: int) -> Reads:
     """
     operands = matrix_operands(ins)
     sources = 0
-    for one in (*operands.rows, operands.columns):
+    for one in (*operands.rows, *operands.columns):
         sources |= registers(one, lanes)
     return _matrix_moves(ins, tuple(numbers(sources)), tuple(numbers(registers(operands.added, lanes))), lanes)
 
 
 class MatrixOperands(NamedTuple):
-    """The sources of a matrix product: A with its index if it is sparse, B, and C."""
+    """The sources of a matrix product: A with its index if it is sparse, B, and C. A and B may have scales."""
 
     rows: tuple[Operand, ...]
-    columns: Operand
+    columns: tuple[Operand, ...]
     added: Operand
 
 
@@ -430,8 +430,9 @@ def matrix_operands(ins: Instruction) -> MatrixOperands:
     """Return the sources of a matrix product. A sparse one adds to D, and src2 is its index."""
     by_field = {one.field: one for one in ins.uses}
     if ins.mnemonic.startswith(("v_swmmac", "v_smfmac")):
-        return MatrixOperands((by_field["src0"], by_field["src2"]), by_field["src1"], by_field["vdst"])
-    return MatrixOperands((by_field["src0"],), by_field["src1"], by_field["src2"])
+        return MatrixOperands((by_field["src0"], by_field["src2"]), (by_field["src1"],), by_field["vdst"])
+    rows, columns = (tuple(by_field[one] for one in (f"src{at}", f"src_scale{at}") if one in by_field) for at in (0, 1))
+    return MatrixOperands(rows, columns, by_field["src2"])
 
 
 def _matrix_moves(ins: Instruction, sources: tuple[int, ...], added: tuple[int, ...], lanes: int) -> Reads:
@@ -477,6 +478,9 @@ def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
     if name.startswith("v_swap"):
         a, b = ins.operands[0].index + FIRST_VGPR, ins.operands[1].index + FIRST_VGPR
         return Reads(wanted, 0, ((a, (b,)), (b, (a,))))
+    if name.endswith("_swap_b32"):
+        both = tuple(one.index + FIRST_VGPR for one in ins.operands)
+        return Reads(0, 0, tuple((one, both) for one in both))
     moves = []
     for target in ins.defs:
         first = _first(target)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.amd.decoding.decode import TRANSPOSING_LOADS
 from ringup.silicon.shader.amd.decoding.memory_effects import BLOCKS, memory_effects
+from ringup.silicon.shader.amd.rules.cdna4 import swapped_lanes
 from ringup.silicon.shader.amd.rules.global_memory import USED_ADDRESSES, own_lanes
 from ringup.silicon.shader.amd.rules.lds import exchanged
 from ringup.silicon.shader.amd.rules.matrix import undefined_elements
@@ -399,12 +400,20 @@ class Guard(Shadows):
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
             new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
+        elif name.endswith("_swap_b32"):
+            new = self._swapped(target, sources, ins)
         elif "permlane" in name:
             # Which lane went where is not tracked.
             new = self.all(kind)
         elif ins.dpp is not None:
             new = self._side(ins.uses[0], ins)
         return self._merged(kind, new, ins)
+
+    def _swapped(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of a register that exchanges rows with another."""
+        is_first = target == sources[0]
+        own, other = (self.source(one, shadow_of(target)) for one in (sources if is_first else reversed(sources)))
+        return swapped_lanes(self.wave, ins, own, other, upper=is_first)
 
     def _written_lane(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of the lane that v_writelane_b32 writes, in every lane.
@@ -519,7 +528,7 @@ class Guard(Shadows):
         """Return the lanes of A (and its index) and of B in which some register is undefined."""
         code, found = self.code, []
         sources = matrix_operands(ins)
-        for operands in (sources.rows, (sources.columns,)):
+        for operands in (sources.rows, sources.columns):
             missing = self.none(("m", 0))
             for operand in operands:
                 for at in range(operand.size_bits // 32):

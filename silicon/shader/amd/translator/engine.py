@@ -16,12 +16,13 @@ from ringup.silicon.shader.amd.decoding.cfg import Key
 from ringup.silicon.shader.amd.decoding.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.amd.decoding.generations import generation, relatives
 from ringup.silicon.shader.amd.decoding.text import text
-from ringup.silicon.shader.amd.interpreter.engine import NAVI31_WGPS, Interpreter, Machine, step_one, unit
+from ringup.silicon.shader.amd.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
 from ringup.silicon.shader.amd.interpreter.engine import Exit as StepExit
 from ringup.silicon.shader.amd.rules import (
     atomic,
     buffer,
     cdna,
+    cdna4,
     compare,
     convert,
     division,
@@ -35,11 +36,13 @@ from ringup.silicon.shader.amd.rules import (
     lds,
     matrix,
     mfma,
+    mfma_scaled,
     packed,
     salu,
     scalar_floats,
     scalar_memory,
     scratch,
+    small_floats,
 )
 from ringup.silicon.shader.amd.strict.analysis import LDS_STORED
 from ringup.silicon.shader.amd.strict.birth import birth, register_name
@@ -104,8 +107,8 @@ if TYPE_CHECKING:
 
 # Importing these fills `wave.RULES`.
 RULE_MODULES = (
-    atomic, buffer, cdna, compare, convert, division, dots, eight_bits, floats, functions, global_memory, integers, lanes, lds,
-    matrix, mfma, packed, salu, scalar_floats, scalar_memory, scratch,
+    atomic, buffer, cdna, cdna4, compare, convert, division, dots, eight_bits, floats, functions, global_memory, integers, lanes,
+    lds, matrix, mfma, mfma_scaled, packed, salu, scalar_floats, scalar_memory, scratch, small_floats,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
 # By number: the group's word that counts signals, and the bit of waves that may pass. The scheduler has them too.
@@ -160,9 +163,6 @@ class Translator:
         """Begin a dispatch; nothing runs before the first `step`."""
         of = generation(self.target)
         launch.check_wave_size(dispatch, of.start, self.target)
-        if not of.is_translated:
-            reference = Interpreter(self.wgp_count, self.target, self.trusts_scalars)
-            return reference.start(dispatch, memory, events, strict=strict)
         machine = Machine(dispatch, memory, events, strict, of, trusts_scalars=self.trusts_scalars)
         return TranslatedRun(self, machine)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringup.autogen import isa
 from ringup.silicon.shader.amd.decoding.analysis import VECTOR_FORMATS, registers
 from ringup.silicon.shader.amd.decoding.decode import remembered
+from ringup.silicon.shader.amd.decoding.gcn import TABLE_FIELDS
 from ringup.silicon.shader.amd.decoding.generations import GENERATIONS
 from ringup.silicon.shader.amd.decoding.memory_effects import UNITS
 from ringup.silicon.shader.amd.rules.lds import PAIRS
@@ -28,8 +29,16 @@ SCALAR_SPAN, VECTOR_SPAN = 16, 32
 MAX_SCALARS, MAX_VECTORS = state.SGPR_COUNT // SCALAR_SPAN, 256 // VECTOR_SPAN
 # Fields of encodings that change what an instruction does, registers and offsets aside.
 _FIELDS = ("gds", "idxen", "offen", "tfe", "lds", "cbsz", "abid", "blgp", "dst_sel", "dst_u")
-# In these op_sel is no half of an operand: it selects a byte, or a set of indices.
-_SELECTING = ("v_swmmac_", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32")
+# What else changes what these do. Their op_sel is no half of an operand: it selects a byte, a part of the result, or a
+# set of indices.
+_SELECTING: dict[tuple[str, ...], tuple[str, ...]] = {
+    (
+        "v_swmmac_", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32", "v_cvt_scalef32_",
+        "v_ashr_pk_", "v_permlane16_swap", "v_permlane32_swap",
+    ): ("opsel",),
+    ("v_mfma_scale_",): ("opsel", "opsel_hi"),
+    ("v_bitop3_",): TABLE_FIELDS,
+}  # fmt: skip
 # Formats whose constants may be operand words. Those of packed instructions and matrices are part of the form.
 _COMPUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOPDX", "VOPDY", "SOP1", "SOP2", "SOPC", "SOPK"))
 _VECTORS = frozenset(("VOP1", "VOP2", "VOP3", "VOPDX", "VOPDY"))
@@ -40,7 +49,8 @@ _RENAMED = {
 # Fields of encodings that hold registers, constants and offsets.
 _TAKEN_OUT = frozenset(
     ("sdst", "ssrc0", "ssrc1", "simm16", "sdata", "sbase", "soffset", "offset", "vdst", "vsrc1", "src0", "src1", "src2", "offset0",
-     "offset1", "data0", "data1", "addr", "data", "saddr", "vaddr", "vdata", "srsrc", "rsrc", "ioffset", "vsrc")
+     "offset1", "data0", "data1", "addr", "data", "saddr", "vaddr", "vdata", "srsrc", "rsrc", "ioffset", "vsrc",
+     "scale_src0", "scale_src1")
 )  # fmt: skip
 # Their offset selects lanes.
 _LANE_OFFSETS = frozenset(("ds_swizzle_b32",))
@@ -261,7 +271,8 @@ def _stripped(ins: Instruction, operands: tuple[Operand, ...]) -> Instruction:
         ins = replace(ins, mnemonic=ins.mnemonic.replace("v_dual_", "v_", 1))
     if is_vector:
         operands = tuple(replace(one, field=_RENAMED.get(one.field, one.field)) for one in operands)
-    names = (*_FIELDS, "opsel") if ins.mnemonic.startswith(_SELECTING) else _FIELDS
+    more = next((fields for names, fields in _SELECTING.items() if ins.mnemonic.startswith(names)), ())
+    names = (*_FIELDS, *more)
     fields = {name: ins.fields[name] for name in names if name in ins.fields}
     return replace(
         ins, format="VOP3" if is_vector else ins.format, op=0, size_bytes=0, raw=b"", operands=operands, fields=fields,

@@ -33,7 +33,7 @@ from ringup.silicon.shader.amd.decoding.operands import signed as as_signed
 from ringup.silicon.shader.amd.strict.analysis import analyse
 from ringup.silicon.shader.amd.strict.code import Guard
 from ringup.silicon.shader.amd.translator.sequences import follow
-from ringup.silicon.shader.amd.writer.wave import CDNA_RULES, RULES, Wave
+from ringup.silicon.shader.amd.writer.wave import RULES, Wave, rule_of
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.common.launch import (
     GROUP_BARRIER,
@@ -47,7 +47,7 @@ from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ringup.silicon.shader.amd.decoding.cfg import Block, Program, Step
     from ringup.silicon.shader.amd.decoding.decode import Instruction
@@ -621,7 +621,7 @@ def is_backwards(key: Key, block: Block, target: Key) -> bool:
 
 def has_rules(ins: Instruction, mode: Mode) -> bool:
     """Return whether rules execute an instruction under a mode; else the interpreter does."""
-    if any(_rule(one) is None for one in ins.parts or (ins,)):
+    if any(rule_of(one) is None for one in ins.parts or (ins,)):
         return False
     # A rule cannot pass one half of a dual instruction to the interpreter, which it does unless it rounds to nearest.
     return not (ins.parts and mode.round_f32)
@@ -638,15 +638,9 @@ def apply_rules(wave: Wave, ins: Instruction) -> None:
 
 
 def _apply(wave: Wave, ins: Instruction) -> None:
-    function = _rule(ins)
+    function = rule_of(ins)
     assert function is not None
     function(wave, ins)
-
-
-def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
-    if ins.generation.is_gcn and ins.mnemonic in CDNA_RULES:
-        return CDNA_RULES[ins.mnemonic]
-    return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
 
 
 def lower(program: Program, variant: Variant, *, in_state: bool = False) -> Lowered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ringup.autogen import isa
-from ringup.silicon.shader.amd.decoding.decode import truth_table
+from ringup.silicon.shader.amd.decoding.gcn import truth_table
 from ringup.silicon.shader.amd.values.context import Ctx, Vector
 from ringup.silicon.shader.amd.values.float_arithmetic import FLOAT
 from ringup.silicon.shader.amd.values.floats import Bits
@@ -18,7 +18,7 @@ ROW = 16
 
 def _by_table(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
     """Return each bit of the truth table that the bits of three sources select."""
-    table, found = truth_table(ctx.ins), np.zeros_like(a)
+    table, found = truth_table(ctx.ins.fields), np.zeros_like(a)
     for at in range(8):
         if table >> at & 1:
             parts = (one if at >> place & 1 else ~one for place, one in ((2, a), (1, b), (0, c)))

@@ -172,11 +172,11 @@ def finish(ctx: Ctx, value: Any) -> Any:
         return value
     # On GCN single halves write a whole register too.
     is_pair = not ins.generation.is_gcn or ins.mnemonic.startswith(_PAIRS)
-    if form is F16 and target.size_bits == 32 and target.kind == "vgpr" and is_pair:
+    if form in (F16, BF16) and target.size_bits == 32 and target.kind == "vgpr" and is_pair:
         if not ins.clamp:
             return value
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)
-        return clamped(ctx, F16, low) | clamped(ctx, F16, high) << np.uint32(16)
+        return clamped(ctx, form, low) | clamped(ctx, form, high) << np.uint32(16)
     if form is F32 and target.size_bits == 64:
         low, high = ((value >> np.uint64(shift)).astype(np.uint32) for shift in (0, 32))
         wide = _finished(ctx, form, high).astype(np.uint64) << np.uint64(32)

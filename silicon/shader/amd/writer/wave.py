@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Rule = Callable[["Wave", Instruction], None]
 
 RULES: dict[str, Rule] = {}
-# Those of CDNA whose mnemonics mean something else there, or are CDNA's own. None: the interpreter executes it.
-CDNA_RULES: dict[str, Rule | None] = {}
+# Those of mnemonics that mean something else on a generation, by its name. None: the interpreter executes it.
+OWN_RULES: dict[str, dict[str, Rule | None]] = {}
 SHADOW_BANKS = ("m", "d", "h")  # of `strict/code.py`
 _COUNTERS = {
     "lanes": Word.LANES, "memory_transactions": Word.MEMORY_TRANSACTIONS, "cache_lines": Word.CACHE_LINES,
@@ -50,15 +50,22 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def cdna_rule(*mnemonics: str) -> Callable[[Rule], Rule]:
-    """Register a function as the rule that these mnemonics have on CDNA."""
+def own_rule(of: Generation, *mnemonics: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule that these mnemonics have on a generation."""
 
     def register(function: Rule) -> Rule:
-        for one in mnemonics:
-            CDNA_RULES[one] = function
+        OWN_RULES.setdefault(of.name, {}).update(dict.fromkeys(mnemonics, function))
         return function
 
     return register
+
+
+def rule_of(ins: Instruction) -> Rule | None:
+    """Return the rule of an instruction, or of a part of a dual one; None if the interpreter executes it."""
+    own = OWN_RULES.get(ins.generation.name, {})
+    if ins.mnemonic in own:
+        return own[ins.mnemonic]
+    return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
 
 
 class _Stop(NamedTuple):
@@ -393,4 +400,4 @@ class Wave(Registers):
             self.write(register, self.code.phi(first, second))
 
 
-__all__ = ["CDNA_RULES", "RULES", "Mode", "Wave", "cdna_rule", "rule"]
+__all__ = ["OWN_RULES", "RULES", "Mode", "Wave", "own_rule", "rule", "rule_of"]

@@ -1,4 +1,4 @@
-"""gfx950 on the interpreter: what CDNA4 adds to CDNA3. Programs are LLVM's; numbers are NumPy's and ml_dtypes'.
+"""gfx950 on both engines: what CDNA4 adds to CDNA3. Programs are LLVM's; numbers are NumPy's and ml_dtypes'.
 
 Source: CDNA4 ISA reference.
 """
