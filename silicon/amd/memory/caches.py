@@ -227,6 +227,13 @@ class Caches:
             gpu_va, held_in, self._writer(pointer),
         )  # fmt: skip
 
+    def note_early(self, pointer: int, gpu_va: int) -> None:
+        """Record that bytes of a line were read while a store of another compute unit to them was in flight."""
+        self.board.log.note(
+            "gl", "stale", "line {:#x}: old bytes are read while a store of another compute unit is in flight; its wave "
+            "has not waited on storecnt", gpu_va,
+        )  # fmt: skip
+
     def _writer(self, pointer: int) -> str:
         at = pointer - self._second.span.pointer
         found = (client for first, end, client in reversed(self._stores) if first < at + LINE and at < end)

@@ -125,11 +125,12 @@ class Scope(IntEnum):
 
 
 class Access(NamedTuple):
-    """Who accesses memory: the number of a compute unit, or of a WGP for its scalar cache."""
+    """Who accesses memory: the number of a compute unit, or of a WGP for its scalar cache; the address of its wave."""
 
     unit: int
     scope: Scope
     is_scalar: bool = False
+    wave: int = 0
 
 
 class ScopedMemory(Protocol):
@@ -145,6 +146,18 @@ class ScopedMemory(Protocol):
 
     def maintain(self, access: Access, *, invalidate: bool, write_back: bool) -> None:
         """Invalidate the caches whose scope is smaller than the access's, or write them back."""
+        ...
+
+    def issued(self, wave: int) -> None:
+        """Count an operation of a wave that its counter of stores counts; its stores have been made."""
+        ...
+
+    def wait(self, wave: int, left: int) -> None:
+        """Complete a wave's stores, except those of its last `left` operations that the counter counts."""
+        ...
+
+    def settle(self) -> None:
+        """Complete the stores of all waves: their dispatch has ended."""
         ...
 
 

@@ -102,6 +102,8 @@ def _branch(step: Step) -> Exit:
 
 
 def _wait(step: Step, counter: str, limit: int) -> None:
+    if counter == "store" and (scoped := step.machine.scoped) is not None:
+        scoped.wait(step.regs.wave.address, limit)
     if step.regs.tracker is not None:
         step.regs.tracker.waits.wait(counter, limit)
 

@@ -284,7 +284,7 @@ class InterpreterRun:
         while left > 0:
             self._admit()
             if not self._residents:
-                return True
+                break
             resident = self._residents.popleft()
             used = self._turn(resident, left)
             left -= used
@@ -298,12 +298,16 @@ class InterpreterRun:
             if idle > len(self._residents) and (self._next is None or len(self._residents) >= self._limit):
                 # All waves left have halted, or wait for a wave that has.
                 break
-        return not self._residents and self._next is None
+        ended = not self._residents and self._next is None
+        if ended:
+            self.machine.settle()
+        return ended
 
     def kill(self) -> None:
         """Drop all waves (queue reset)."""
         self._residents.clear()
         self._next = None
+        self.machine.settle()
 
     def _admit(self) -> None:
         """Start another group if none runs, or if all had a turn and none ended: one of them may wait for it."""

@@ -117,6 +117,11 @@ class Machine:
         """The caches of the compute units; None if memory has none."""
         return self.memory.scoped if isinstance(self.memory, CachingMemory) else None
 
+    def settle(self) -> None:
+        """Complete all stores: no wave is left."""
+        if (scoped := self.scoped) is not None:
+            scoped.settle()
+
     def fetch(self, gpu_va: int, size_bytes: int) -> bytes:
         """Read up to `size_bytes` of code; return fewer bytes if the memory region ends."""
         mapped = self.find(gpu_va, execute=True)
@@ -195,9 +200,9 @@ class Step:
         for axis in (2, 1, 0):
             number = number * dispatch.group_count[axis] + int(words[GROUP_X + axis]) - dispatch.group_start[axis]
         unit, scope = number % WGPS, max(Scope(self.field.get("scope", 0)), least)
-        if is_scalar:
-            return Access(unit, scope, is_scalar=True)
-        return Access(2 * unit + (int(words[WAVE_IN_GROUP]) & 1 if dispatch.wgp_mode else 0), scope)
+        if not is_scalar:
+            unit = 2 * unit + (int(words[WAVE_IN_GROUP]) & 1 if dispatch.wgp_mode else 0)
+        return Access(unit, scope, is_scalar, self.regs.wave.address)
 
     def issue(
         self,
@@ -212,6 +217,8 @@ class Step:
 
         Its registers may not be accessed until a wait covers it, in the counters `guards`.
         """
+        if "store" in order and (scoped := self.machine.scoped) is not None:
+            scoped.issued(self.regs.wave.address)
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0
             vgprs = [one + half for one in vgprs]

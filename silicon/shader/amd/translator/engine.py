@@ -419,6 +419,7 @@ class TranslatedRun:
         if not self._ended:
             for one in self._all:
                 one.translation.work += int(one.counts @ one.translation.lengths)
+            self.machine.settle()
         self._ended = True
 
     # start ------------------------------------------------------------------------------------------------------------
@@ -655,14 +656,8 @@ class TranslatedRun:
         if kind not in ("hazard", "uninitialised") and not noted:
             refused, self._refused = self._refused, None
             memory = _RememberedFault(machine.memory, refused)
-            again = Machine(
-                machine.dispatch,
-                memory,
-                machine.events,
-                machine.strict,
-                machine.generation,
-                trusts_scalars=machine.trusts_scalars,
-            )
+            strict, of, trusts = machine.strict, machine.generation, machine.trusts_scalars
+            again = Machine(machine.dispatch, memory, machine.events, strict, of, trusts_scalars=trusts)
             outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
             self.violations.extend(again.violations)
             # Else the interpreter cannot find it, and the wave cannot continue.

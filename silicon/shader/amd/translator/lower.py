@@ -80,6 +80,8 @@ UNMODELLED = frozenset(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"))
 SCALARS = (1 << FIRST_VGPR) - 1
 # Instructions of these formats access memory, or caches before it.
 MEMORY = frozenset(("SMEM", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF"))
+# They make a wave's stores visible if compute units have caches.
+WAITS_FOR_STORES = frozenset(("s_wait_storecnt", "s_wait_storecnt_dscnt", "s_wait_idle", "s_waitcnt"))
 # Instructions of these formats add to the count of active lanes.
 COUNTED_FORMATS = VECTOR_FORMATS - UNMODELLED
 
@@ -244,7 +246,7 @@ class Lowering:
 
     def reaches_caches(self, ins: Instruction) -> bool:
         """Return whether the interpreter executes an instruction because compute units have caches."""
-        return self.variant.scoped and ins.format in MEMORY
+        return self.variant.scoped and (ins.format in MEMORY or ins.mnemonic in WAITS_FOR_STORES)
 
     def _is_allocated(self, first: int, words: int) -> bool:
         if first >= state.FIRST_ACC:

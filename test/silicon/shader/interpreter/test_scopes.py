@@ -155,6 +155,32 @@ def test_a_message_without_invalidation_is_old(cached, acquire):
     ]
 
 
+EARLY = "old bytes are read while a store of another compute unit is in flight; its wave has not waited on storecnt"
+
+
+@pytest.mark.parametrize(
+    ("wait", "seen"),
+    [
+        ("s_wait_storecnt 0x0", 7), ("s_wait_storecnt_dscnt 0x0", 7), ("s_wait_idle", 7), ("s_waitcnt 0x0", 7), ("", 0),
+        ("s_wait_storecnt 0x1", 0), ("s_wait_dscnt 0x0", 0), ("s_wait_loadcnt 0x0", 0),
+    ],
+)  # fmt: skip
+def test_a_flag_overtakes_data_that_its_wave_has_not_waited_for(cached, wait, seen):
+    assert run(cached, BETWEEN_GROUPS.format(**RIGHT).replace("s_wait_storecnt 0x0", wait), groups=2)
+    assert cached.arena.second_level(OUT) == seen
+    assert cached.arena.stale == ([] if seen else [f"line {VA:#x}: {EARLY}"])
+    # They come at last.
+    assert cached.arena.second_level(DATA) == 7
+
+
+@pytest.mark.parametrize(("left", "seen"), [(2, 7), (3, 0)])
+def test_a_count_leaves_the_last_stores_in_flight(cached, left, seen):
+    more = "".join(f"global_store_b32 v1, v3, s[0:1] offset:{at}\n" for at in (0x80, 0x84))
+    text = BETWEEN_GROUPS.format(**RIGHT).replace("s_wait_storecnt 0x0", f"{more} s_wait_storecnt {left}")
+    assert run(cached, text, groups=2)
+    assert cached.arena.second_level(OUT) == seen
+
+
 def test_a_flag_that_is_polled_without_a_scope_never_comes(cached):
     assert not run(cached, BETWEEN_GROUPS.format(**RIGHT | {"poll": ""}), groups=2)
     assert f"line {VA + FLAG:#x}: a stale copy is read from GL0" in cached.arena.stale[0]
@@ -198,6 +224,35 @@ def test_waves_of_a_group_share_a_cache_in_cu_mode_only(cached, acquire, load, w
     assert run(cached, IN_A_GROUP.format(acquire=acquire, load=load), items=64, wgp_mode=wgp_mode)
     assert cached.arena.second_level(OUT) == seen
     assert bool(cached.arena.stale) == (seen == 0)
+
+
+@pytest.mark.parametrize(("wgp_mode", "seen"), [(True, 0), (False, 7)])
+def test_a_barrier_does_not_wait_for_stores_to_memory(cached, wgp_mode, seen):
+    text = IN_A_GROUP.format(acquire="global_inv scope:SCOPE_SE", load="").replace("s_wait_storecnt 0x0", "")
+    assert run(cached, text, items=64, wgp_mode=wgp_mode)
+    assert cached.arena.second_level(OUT) == seen
+    assert cached.arena.stale == ([] if seen else [f"line {VA:#x}: {EARLY}"])
+
+
+def test_a_store_arrives_at_last_while_its_wave_goes_on(cached):
+    """Group 0 stores a flag without waiting for it and polls for the answer."""
+    text = """
+     v_mov_b32_e32 v3, 1
+     v_mov_b32_e32 v4, 0x100
+     v_mov_b32_e32 v5, 0x200
+     s_cmp_eq_u32 ttmp9, 0
+     s_cbranch_scc0 again
+     v_swap_b32 v4, v5
+     global_store_b32 v4, v3, s[0:1]
+    again:
+     global_load_b32 v6, v5, s[0:1] scope:SCOPE_DEV
+     s_wait_loadcnt 0x0
+     v_readfirstlane_b32 s6, v6
+     s_cmp_eq_u32 s6, 0
+     s_cbranch_scc1 again
+     global_store_b32 v4, v3, s[0:1] scope:SCOPE_DEV
+     s_endpgm"""
+    assert run(cached, text, groups=2, steps=4000)
 
 
 TO_HOST = """
