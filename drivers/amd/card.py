@@ -306,13 +306,13 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         return seen
 
     def reset(self, first: str = "queue") -> list[Rung]:
-        """Make the card usable again by the rungs `queue`, `engine`, `mode1`, `function`, `slot`, from `first` on.
-        Return the rungs that were tried.
+        """Make the card usable again by the rungs `queue`, `engine`, `mode2` (MI300X only), `mode1`, `function`,
+        `slot`, from `first` on. Return the rungs that were tried.
 
         Work that does not end within 20 ms fails: its points raise the first cause. Queues go on as the same objects.
-        `queue` and `engine` leave memory and the queues of other engines alone. The other rungs lose all memory of the
-        card: every later use of an old buffer, program or kept stream is a `ValueError`. Raises `DeviceLost`, or
-        `DeviceHung` when no rung helped.
+        `queue` and `engine` leave memory and the queues of other engines alone; `mode2` takes all queues and leaves
+        memory alone. The other rungs lose all memory of the card: every later use of an old buffer, program or kept
+        stream is a `ValueError`. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
         """
         self._check()
         cause = self.fault

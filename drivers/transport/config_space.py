@@ -138,6 +138,12 @@ def change_command(config: ConfigSpace, *, on: int = 0, off: int = 0) -> None:
     config.write(pci.PCI_COMMAND, command & COMMAND_BITS & ~off | on, 2)
 
 
+def set_master(config: ConfigSpace, *, on: bool) -> None:
+    """Switch the function's bus mastering. Raises `DeviceLost`, and writes nothing, for a function that is gone."""
+    master = pci.PCI_COMMAND_MASTER
+    change_command(config, on=master if on else 0, off=0 if on else master)
+
+
 def power_state(config: ConfigSpace) -> int:
     """Return the function's power state: 0 for D0, 3 for D3hot; 0 for one without power management. Raises
     `DeviceLost`.
@@ -169,12 +175,12 @@ def save(config: ConfigSpace, doing: str = "saving the header") -> dict[int, int
     return saved
 
 
-def restore(config: ConfigSpace, saved: dict[int, int]) -> None:
-    """Write back what differs. The status half of the command register stays: ones would clear it."""
+def restore(config: ConfigSpace, saved: dict[int, int], *, always: bool = False) -> None:
+    """Write back what differs, or all of it. The status half of the command register stays: ones would clear it."""
     for offset, value in saved.items():
         if offset == pci.PCI_COMMAND:
             config.write(offset, value & 0xFFFF, 2)
-        elif config.read(offset) != value:
+        elif always or config.read(offset) != value:
             config.write(offset, value)
 
 

@@ -36,7 +36,7 @@ from ringup.drivers.amd.submission.signals import Signals
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.stages import Stages
 from ringup.drivers.transport import bars
-from ringup.drivers.transport.config_space import ask, change_command, find_capability, wake
+from ringup.drivers.transport.config_space import ask, change_command, find_capability, set_master, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, FirmwareError, RingupError
 from ringup.firmware.store import Store
@@ -156,7 +156,7 @@ class Bringup:
         # belongs to another process
         blocks = self.blocks
         silence(blocks.ips.block("osssys"))
-        set_master(self._device, on=True)
+        set_master(self._device.config, on=True)
         blocks.nbio.start(len(blocks.sdma))
         blocks.hdp.start()
         blocks.hdp.place(blocks.gmc.fb_base)
@@ -275,12 +275,6 @@ def stay_awake(device: Device) -> None:
         device.config.write(at + pci.PCI_EXP_LNKCTL, control & ~pci.PCI_EXP_LNKCTL_ASPMC, 2)
 
 
-def set_master(device: Device, *, on: bool) -> None:
-    """Switch the function's bus mastering. Raises `DeviceLost`, and writes nothing, for a function that is gone."""
-    master = pci.PCI_COMMAND_MASTER
-    change_command(device.config, on=master if on else 0, off=0 if on else master)
-
-
 def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
     """Stop all blocks of the card. Raises the first error after all were tried.
 
@@ -300,6 +294,6 @@ def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
             teardown.attempt(partial(mark.set_state, gfx.block, State.CLEAN))
         else:
             teardown.attempt(partial(mark.erase, gfx.block))
-        for step in (blocks.gmc.stop, blocks.nbio.stop, partial(set_master, blocks.device, on=False)):
+        for step in (blocks.gmc.stop, blocks.nbio.stop, partial(set_master, blocks.device.config, on=False)):
             teardown.attempt(step)
         teardown.attempt(blocks.stray.free)

@@ -16,6 +16,7 @@ from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.gfx.reset import soft_reset
+from ringup.drivers.amd.lifecycle import mode2
 from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.amd.smu.reset import mode1_reset
@@ -80,7 +81,8 @@ class Ladder:
     @property
     def names(self) -> tuple[str, ...]:
         """The rungs that this card and the path to it offer, gentle ones first."""
-        return ("queue", "engine", "mode1", *self._blocks.device.resets())
+        mode2 = ("mode2",) if self._blocks.smu.row.mode2 else ()
+        return ("queue", "engine", *mode2, "mode1", *self._blocks.device.resets())
 
     def climb(self, first: str = "queue") -> Rung:
         """Try rungs from `first` on until one is verified; return it.
@@ -120,7 +122,8 @@ def _queues(blocks: Blocks) -> None:
         core.drop_queues()
     left = [place for core in blocks.cores for place in core.active_queues()]
     for engine in blocks.sdma:
-        engine.stop()
+        # one that cannot be halted must be idle by itself
+        engine.stop() if engine.row.resets else engine.reset()
     if left:
         raise DeviceHung(f"compute queues {', '.join(map(str, left))} are still mapped")
 
@@ -193,6 +196,8 @@ COLD_AGAIN = "the VBIOS's initialisation"
 RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
     "queue": (_queues, "firmware, VRAM, clocks"),
     "engine": (_engines, "firmware in the trusted region, VRAM, clocks"),
+    "mode2": (mode2.reset, "the secure OS, VRAM, clocks"),
     **{name: (reset, COLD_AGAIN) for name, reset in WHOLE.items()},
 }
-KEEPS_FIRMWARE = ("queue", "engine")
+# rungs behind which a start is warm, and an open card keeps its memory
+KEEPS_FIRMWARE = ("queue", "engine", "mode2")

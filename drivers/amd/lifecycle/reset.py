@@ -2,8 +2,8 @@
 them.
 
 Work that was not done by then fails. The first two rungs keep memory and act only on the engines whose queues have
-unfinished work. The others reset the whole chip, lose its memory and bring it up again. Every rung is verified, and
-reported with what survived.
+unfinished work. Mode 2, where the card has it, keeps memory and resets all engines. The others reset the whole chip,
+lose its memory and bring it up again. Every rung is verified, and reported with what survived.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx.hardware_queue import COMPUTE
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
+from ringup.drivers.amd.lifecycle import mode2
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb, reset_cores
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
@@ -79,9 +81,13 @@ class Reset:
             RUNGS[name][0](self._blocks)
             self._restart(name)
             return
-        hit = chosen if name == "queue" else self._engines(chosen)
+        hit = chosen
         if name == "queue":
             _take_off(chosen)
+        elif name == "engine":
+            hit = self._engines(chosen)
+        else:
+            hit = self._every_engine()
         for hub in (GFXHUB, MMHUB):
             # the hub keeps the first fault only, until it is read
             self._blocks.gmc.read_fault(hub)
@@ -101,6 +107,17 @@ class Reset:
         if COMPUTE in used:
             reset_cores(blocks)
         return [queue for queue in self._queues.queues if not queue.closed and queue.hardware.engine_number in used]
+
+    def _every_engine(self) -> list[CardQueue]:
+        """Reset all engines by mode 2 and start them again; return all queues."""
+        blocks = self._blocks
+        left = mark.read(blocks.gfx.block)
+        _halt(blocks)
+        mode2.reset(blocks)
+        mode2.start_engines(blocks)
+        if left is not None:
+            mark.write(blocks.gfx.block, left)
+        return [queue for queue in self._queues.queues if not queue.closed]
 
 
 def _halt(blocks: Blocks) -> None:

@@ -256,6 +256,13 @@ class Psp:
             with self._step(firmware.register_list.name):
                 self._load_register_list(firmware.register_list)
 
+    def load_again(self, parts: Iterable[Part]) -> None:
+        """Load the engines' firmware again, of `parts`, after a reset of the engines that the secure OS has survived.
+        Raises `FirmwareError` naming the part, `DeviceTimeout`. Source: aldebaran_mode2_restore_ip.
+        """
+        self._have_ring()
+        self._load_parts(part for part in parts if part.fw_type != psp.GFX_FW_TYPE_SMU)
+
     def stop(self) -> None:
         """Destroy the ring; the secure OS and the loaded firmware run on until the card is reset. Twice is harmless."""
         self.ring.destroy()
@@ -272,12 +279,15 @@ class Psp:
 
     def partition(self, parts: int) -> None:
         """Split the graphics core's dies into equal parts, each with its own queues. Source: psp_spatial_partition."""
-        if not self.ring.up:
-            # a warm start loads no firmware, and so has made no ring
-            self.ring.create(stale=True)
+        self._have_ring()
         cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SRIOV_SPATIAL_PART)
         cmd.cmd.cmd_spatial_part.mode = parts
         self._submit(cmd, "the partition of the graphics core")
+
+    def _have_ring(self) -> None:
+        """Make a ring where there is none: a warm start loads no firmware, and so has made none."""
+        if not self.ring.up:
+            self.ring.create(stale=True)
 
     def wait_loader(self, doing: str) -> None:
         """Wait until the boot loader takes a command. Raises `FirmwareError` when it reports an error instead,

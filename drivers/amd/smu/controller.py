@@ -330,6 +330,27 @@ class Smu:
         self.mailbox.tell(message, argument, debug=self.row.mode1_debug)
         return self.row.mode1_us
 
+    def tell_mode2_reset(self) -> int:
+        """Request a reset of the engines, which memory and firmware processors survive; return the microseconds during
+        which the card must not be accessed. `hear_mode2_reset` comes next.
+
+        Raises `NotSupported` when the firmware does not run or has no such reset.
+        """
+        if not self.row.mode2:
+            raise NotSupported("the power controller of this card resets no engines alone")
+        if not self.running and not self._listens():
+            raise NotSupported("the power controller's firmware does not run, so it cannot reset the engines")
+        self.mailbox.tell(self.facts.PPSMC_MSG_GfxDriverReset, self.row.mode2)
+        return self.row.mode2_us
+
+    def hear_mode2_reset(self) -> None:
+        """Wait for the response to `tell_mode2_reset`. Raises what `SmuMailbox.send` raises."""
+        self.mailbox.hear(f"SMU message GfxDriverReset({self.row.mode2:#x})")
+
+    def end_mode2_reset(self) -> None:
+        """Tell the firmware that the engines have their own again, and wait until it has ended the reset."""
+        self.send("GfxDriverResetRecovery")
+
     def _listens(self) -> bool:
         """Whether the mailbox answers although the flags say that no firmware runs: an earlier driver may have stopped
         it.

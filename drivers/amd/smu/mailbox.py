@@ -67,14 +67,19 @@ class SmuMailbox:
             if response == OK:
                 return
             if response != BUSY or clock.now_us >= end_us:
-                kind, why = REFUSALS.get(response, (DeviceFault, "no response that is known"))
-                raise kind(f"{doing}: {why} (response {response:#x})")
+                raise _refused(doing, response)
             clock.sleep_us(RETRY_US)
 
     def forget(self) -> None:
         """Forget the pending message: the card was reset."""
         self._pending = ""
         self.heard.forget()
+
+    def hear(self, doing: str, timeout_us: int = TIMEOUT_US) -> None:
+        """Wait for the response to a message that was sent by `tell`. Raises what `send` raises."""
+        response = self._response(doing, timeout_us)
+        if response != OK:
+            raise _refused(doing, response)
 
     def tell(self, message: int, argument: int = 0, *, debug: bool = False) -> None:
         """Send a message that resets the card, without waiting. `debug` uses the firmware's second mailbox, which works
@@ -102,6 +107,11 @@ class SmuMailbox:
 
     def _put(self, word: type[Word], value: int) -> None:
         self._block.write(word.at(self._block.version)(value))
+
+
+def _refused(doing: str, response: int) -> RingupError:
+    kind, why = REFUSALS.get(response, (DeviceFault, "no response that is known"))
+    return kind(f"{doing}: {why} (response {response:#x})")
 
 
 def _answered(word: Word) -> bool:

@@ -42,9 +42,10 @@ class SmuRow:
     names of the only features allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the
     graphics core off. `writes_power_table`: the driver hands the table with the board's part back. `mode1_debug`: the
     reset goes through the second mailbox; `mode1_message`: its name and argument; `mode1_since`: the firmware that
-    knows it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays.
-    `told_of_mains`: it is told what the
-    card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or
+    knows it; `mode1_us`: how long the card stays away. `mode2`: the argument of `GfxDriverReset` that resets the
+    engines alone, 0 where there is no such reset; `mode2_us`: how long that takes. `no_display`: the firmware is told
+    that nobody drives displays. `told_of_mains`: it is told what the card is fed by. `power_saving_since`: firmware
+    that computes better with both workload hints, a single version or
     all from the last one on. `awake_to_compute`: features that are off while the workload hint is `compute`: clocks do
     not sleep between two pieces of work. `accelerator`: the firmware has its tables and limits for itself, see
     `accelerator.AcceleratorSmu`. `metrics`: the table of them. `throttlers`: the feature that limits power.
@@ -62,6 +63,8 @@ class SmuRow:
     mode1_message: tuple[str, int] = ("Mode1Reset", 0)
     mode1_since: int = 0
     mode1_us: int = 500_000
+    mode2: int = 0
+    mode2_us: int = 200_000
     no_display: bool = False
     told_of_mains: bool = True
     power_saving_since: tuple[int, ...] = ()
@@ -122,7 +125,9 @@ ROWS: dict[Version, SmuRow] = {
         # smu_v13_0_6_ppt.c, smnMP1_FIRMWARE_FLAGS
         flags=FLAGS_SHIFTED,
         writes_power_table=False,
+        # amdgpu_smu.h, SMU_RESET_MODE_1 and _2
         mode1_message=("GfxDriverReset", 1),
+        mode2=2,
         told_of_mains=False,
         accelerator=True,
         metrics="MetricsTableX_t",

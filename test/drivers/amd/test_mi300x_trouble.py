@@ -2,6 +2,7 @@
 after a reset; dies that are half fused off, or that the discovery table contradicts; a process that died.
 """
 
+import re
 import struct
 
 import pytest
@@ -99,7 +100,7 @@ def test_a_packet_that_one_die_refuses_names_the_die(radeon, card):
     assert works(card)
 
 
-@pytest.mark.parametrize("first", ["queue", "engine", "mode1"])
+@pytest.mark.parametrize("first", ["queue", "engine", "mode2", "mode1"])
 def test_a_die_that_waits_for_ever_is_named_and_every_rung_brings_all_back(card, first):
     stream = card.compute.stream()
     # nobody ever writes there
@@ -130,6 +131,107 @@ def test_waves_that_spin_are_named_on_every_die(card, program):
     assert len(waves) == 3 * XCCS
     card.reset()
     assert works(card)
+
+
+def hang_copies(card, radeon, monkeypatch, engine=5):
+    """Let a copy engine wait for a word that nobody writes, and not let go before it is reset; return its queue and the
+    point.
+    """
+    model, held = radeon.sdma[engine], [True]
+    real = model.reset
+    queue = card.new_copy_queue(engine)
+    stream = queue.stream()
+    stream.append(stream.sdma.wait_mem(queue.timeline.gpu_va + 8, 1))
+    hung = queue.submit(stream)
+    # IDLE of the engine is bit 0, of a queue's context bit 2
+    for name in ("SDMA_STATUS_REG", "SDMA_RLC0_CONTEXT_STATUS"):
+        model.cells.on_read(name, lambda: 0 if held else 5)
+    monkeypatch.setattr(model, "reset", lambda: (held.clear(), real()))
+    return queue, hung
+
+
+def test_mode_2_frees_a_copy_engine_and_keeps_memory_programs_and_queues(monkeypatch, opencl):
+    """Such an engine has no reset of its own. Before, its reset cost the card's memory."""
+    radeon = virtual("mi300x", vram_bytes=1 << 30)
+    with connect(radeon) as card:
+        kept, program = card.alloc(4096, name="kept"), card.load(opencl(KERNELS, "gfx942"))
+        header = [radeon.config.read(at, 4) for at in range(0, 64, 4)]
+        card.copy.fill(kept, 0xA5A5_A5A5).wait()
+        stream = card.compute.stream()
+        stream.dispatch(program["all"], XCCS, 64, [kept, 64])
+        again = card.compute.keep(stream, copies=1)
+        card.aql.submit(card.aql.stream()).wait()
+        queue, hung = hang_copies(card, radeon, monkeypatch)
+        rungs = card.reset()
+        assert [(rung.name, bool(rung.error)) for rung in rungs] == [
+            ("queue", True),
+            ("engine", True),
+            ("mode2", False),
+        ]
+        assert "VRAM" in rungs[-1].survived
+        with pytest.raises(DeviceHung, match="was reset before the work was done"):
+            hung.wait()
+        # the reset took configuration space: bases of BARs and the right to access the host
+        assert [radeon.config.read(at, 4) for at in range(0, 64, 4)] == header
+        assert card.copy.download(kept) == struct.pack("<I", 0xA5A5_A5A5) * 1024
+        card.copy.wait_for(again.submit())
+        assert card.copy.download(kept)[: 256 * XCCS : 256] == bytes(range(XCCS))
+        queue.fill(kept, 3).wait()
+        dispatch(card, "aql", program["all"], kept, 64).wait()
+        assert card.copy.download(kept)[: 256 * XCCS : 256] == bytes(range(XCCS))
+        again.free()
+        assert works(card)
+    with connect(radeon) as card:
+        assert card.info.found == "clean"
+    assert radeon.violations == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "rungs"),
+    [
+        ("psp_status", "the security processor answered LOAD_IP_FW with status", ["mode2", "mode1"]),
+        ("smu_silent", r"SMU message GfxDriverReset\(0x2\): .* for 4000 ms", ["mode2", "mode1", "slot"]),
+    ],
+)
+def test_a_mode_2_reset_that_fails_leads_to_the_next_rung(fault, text, rungs):
+    radeon = virtual("mi300x", vram_bytes=1 << 30)
+
+    def watch(stage):
+        # the trouble is over when the secure OS boots anew
+        if stage == "booting the secure OS":
+            radeon.faults.clear()
+
+    with connect(radeon, watch=watch) as card:
+        kept = card.alloc(4096, name="kept")
+        radeon.faults.inject(fault)
+        taken = card.reset("mode2")
+        assert [rung.name for rung in taken] == rungs
+        assert re.search(text, taken[0].error)
+        with pytest.raises(ValueError, match=rf"'kept'.* was lost in a reset of the card \({rungs[-1]}\)"):
+            card.copy.fill(kept, 0)
+        assert works(card)
+
+
+def test_a_card_that_a_dead_process_left_with_a_hung_copy_engine_starts_warm_behind_mode_2(monkeypatch):
+    radeon = virtual("mi300x", vram_bytes=1 << 30)
+    hang_copies(connect(radeon), radeon, monkeypatch)
+    radeon.clock.sleep_us(1000)
+    radeon.kill_holder()
+    stages = []
+
+    def watch(stage):
+        stages.append(stage)
+        # until now, the dead owner's engines still access freed memory
+        if stage == "opening bus and doorbells":
+            radeon.violations.clear()
+
+    with connect(radeon, watch=watch) as card:
+        assert card.info.found == "dirty"
+        assert [text.partition(":")[0] for text in card.info.resets] == ["queue", "engine", "mode2"]
+        assert card.info.resets[-1] == "mode2: verified; survived: the secure OS, VRAM, clocks"
+        assert "booting the secure OS" not in stages
+        assert works(card)
+    assert radeon.violations == []
 
 
 @pytest.mark.parametrize("parts", [2, 8])
