@@ -16,7 +16,7 @@ from ringup.errors import NotSupported
 Version = tuple[int, int, int]
 FOLDER = "amdgpu/"
 # PCI device and revision of cards with their own files: amdgpu_ucode.c, kicker_device_list
-KICKERS = {(0x744B, 0x00)}
+KICKERS = {(0x744B, 0x00), (0x7551, 0xC8)}
 RLC_1_REVISION = 0xCE  # gfx_v11_0.c: navi31 of this PCI revision takes rlc_1
 
 
@@ -92,8 +92,8 @@ GFX12 = (
     Want("_mec", "mec"),
     Want("_uni_mes", "mes"),  # one image on both pipes
     Want("_uni_mes", "mes_kiq"),
-    Want("_imu", "imu"),
-    Want("_rlc", "rlc"),
+    Want("_imu", "imu", kicker=True),
+    Want("_rlc", "rlc", kicker=True),
 )
 # Block: version: files.
 WANTED: dict[str, dict[Version, tuple[Want, ...]]] = {

@@ -252,6 +252,7 @@ class Psp:
         if generation != self.ring.generation:
             return
         self.alive = True
+        self.ring.os_version = self._version
         if self._name(VERSION) in self.cells:
             self.cells[self._name(VERSION)] = self._version
         self.cells[self._name(81)] = SECURE_OS_ALIVE

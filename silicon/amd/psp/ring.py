@@ -42,6 +42,14 @@ LOST_WITH_ENGINES = {
 # without these the graphics core cannot start
 AUTOLOAD_NEEDS = (gfx.GFX_FW_TYPE_RLC_G, gfx.GFX_FW_TYPE_IMU_I, gfx.GFX_FW_TYPE_IMU_D, gfx.GFX_FW_TYPE_RS64_MEC)
 
+# Commands that Linux 6.17's psp_gfx_if.h adds: where the memory lies that the card's firmware keeps
+RESERVED, RESERVED_EXTENSION = 0x50, 0x51
+# The first secure OS that answers them, by the program in bits 23:16 of its version: amdgpu_psp.c,
+# psp_update_fw_reservation (14.0.3, 14.0.2)
+ANSWERS_SINCE = {0x3A: 0x3A_0E14, 0x3B: 0x3B_0E0D}
+# GUESS: the sizes. The first part ends where VRAM does, or amdgpu calls the answer invalid.
+RESERVED_BYTES, EXTENSION_BYTES = 4 << 20, 1 << 20
+
 
 class Session(NamedTuple):
     """A started application, and the memory that it shares with the driver."""
@@ -96,6 +104,7 @@ class Ring:
         self.tmr: tuple[int, int] | None = None
         self.toc_seen = False
         self.boot_config = 0
+        self.os_version = 0
 
     def reset(self) -> None:
         """Forget everything; work in progress ends without an answer."""
@@ -192,7 +201,8 @@ class Ring:
         if injected is not None:
             raise Refused(injected & 0xFFFF_FFFF, "an injected fault")
         handler = COMMANDS.get(command_id)
-        if handler is None:
+        newer = command_id in (RESERVED, RESERVED_EXTENSION)
+        if handler is None or (newer and not self._answers_reservations):
             raise Refused(gfx.PSP_ERR_UNKNOWN_COMMAND, "there is no such command")
         return handler
 
@@ -321,6 +331,24 @@ class Ring:
             raise Refused(BAD_PARAMETERS, f"there is no boot configuration command {asked.sub_cmd}")
         response.uresp.boot_cfg.boot_cfg = self.boot_config
 
+    @property
+    def _answers_reservations(self) -> bool:
+        first = ANSWERS_SINCE.get(self.os_version >> 16 & 0xFF)
+        return first is not None and self.os_version >= first
+
+    def tell_reserved(self, command: Any, response: Any) -> None:
+        """State the memory at the end of VRAM that the card's firmware keeps: offset in VRAM, size."""
+        self._reserved(response, self.board.vram.size_bytes - RESERVED_BYTES, RESERVED_BYTES)
+
+    def tell_extension(self, command: Any, response: Any) -> None:
+        """State the further memory of that kind, below the first."""
+        self._reserved(response, self.board.vram.size_bytes - RESERVED_BYTES - EXTENSION_BYTES, EXTENSION_BYTES)
+
+    def _reserved(self, response: Any, offset: int, size_bytes: int) -> None:
+        """Write psp_gfx_uresp_fw_reserve_info, which the generated structs of older headers lack."""
+        words = response.uresp.reserved.reserved
+        words[0], words[1], words[2] = offset >> 32, offset & 0xFFFF_FFFF, size_bytes
+
     def not_supported(self, command: Any, response: Any) -> None:
         """Refuse a command that only virtual functions or older chips use."""
         raise Refused(gfx.TEE_ERROR_NOT_SUPPORTED, "not offered by this secure OS")
@@ -344,4 +372,6 @@ COMMANDS: dict[int, Handler] = {
     gfx.GFX_CMD_ID_PROG_REG: Ring.not_supported,
     gfx.GFX_CMD_ID_GET_FW_ATTESTATION: Ring.not_supported,
     gfx.GFX_CMD_ID_SRIOV_SPATIAL_PART: Ring.partition,
+    RESERVED: Ring.tell_reserved,
+    RESERVED_EXTENSION: Ring.tell_extension,
 }

@@ -40,6 +40,10 @@ def test_a_kicker_card_has_five_files_of_its_own():
     own = {kind for kind, name in names("navi31", pci_device=0x744B).items() if "_kicker" in name}
     assert own == {"sos", "ta", "smu", "imu", "rlc"}
     assert names("navi31", pci_device=0x744B, pci_revision=0xC8) == names("navi31")
+    # Linux 6.18 has a second one, of RDNA4: imu_v12_0.c, gfx_v12_0.c, psp_v14_0.c, smu_v14_0.c
+    own = {kind for kind, name in names("navi48", pci_device=0x7551, pci_revision=0xC8).items() if "_kicker" in name}
+    assert own == {"sos", "ta", "smu", "imu", "rlc"}
+    assert names("navi48", pci_device=0x7551, pci_revision=0xC0) == names("navi48")
 
 
 def test_revision_ce_of_a_navi31_takes_another_rlc():

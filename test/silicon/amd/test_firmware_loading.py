@@ -368,7 +368,7 @@ def test_images_of_another_chip_are_refused(radeon, published):
 
 def test_another_release_is_taken_and_remarked(radeon, published, monkeypatch):
     monkeypatch.setattr(psp_published, "PUBLISHED", {})
-    monkeypatch.setattr(psp_published, "BODIES", set())
+    monkeypatch.setattr(psp_published, "SIGNED", set())
     host = Host(radeon)
     host.start(published("psp", "sos"))
     setup(host)
@@ -379,6 +379,26 @@ def test_another_release_is_taken_and_remarked(radeon, published, monkeypatch):
     assert remarks[0].endswith("not among the known published images: signature not checked")
     assert remarks[-1].startswith("RS64_MEC")
     assert remarks[-1].endswith("not among the known published images: signature is right")
+
+
+def test_a_published_body_that_is_signed_anew_is_taken_and_remarked(radeon, published):
+    """AMD did so with the patch levels of GC 12. Here it is the key database. A changed header or half a signature is
+    no signing.
+    """
+    host, found = Host(radeon), parts(published("psp", "sos"))
+    new = bytearray(found[3])
+    new[0x60] += 1
+    assert host.boot(0x80000, bytes(new)) & 0xFF
+    # RSA of 2048 or 4096 bits, by the type word at 0x34.
+    half = {0: 128, 2: 256}[new[0x34]]
+    signature = len(new) - 2 * half
+    new[signature : signature + half] = bytes(half)
+    assert host.boot(0x80000, bytes(new)) & 0xFF
+    radeon.violations.clear()
+    new[signature:] = bytes(2 * half)
+    assert host.boot(0x80000, bytes(new)) == 0x8000_0000
+    remark = radeon.log.find("firmware", "psp")[-1].text
+    assert remark.endswith("not among the known published images: signature not checked")
 
 
 def test_keys_of_virtual_cards_and_of_the_maker_do_not_mix(radeon, published):

@@ -121,8 +121,8 @@ class Rig:
         self.board.clock.sleep_us(time_us)
         return self.get(35)
 
-    def secure_os(self):
-        for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
+    def secure_os(self, sos=SOS_IMAGE):
+        for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, sos)):
             assert self.boot(command, data) == READY
         self.board.clock.sleep_us(SECURE_OS_US)
         return self
@@ -132,8 +132,8 @@ class Rig:
         self.board.clock.sleep_us(20_000)
         return self.get(64)
 
-    def ring(self):
-        self.secure_os()
+    def ring(self, sos=SOS_IMAGE):
+        self.secure_os(sos)
         self.set(69, RING)
         self.set(70, 0)
         self.set(71, RING_BYTES)
@@ -609,3 +609,33 @@ def test_other_faults_of_the_psp_can_be_switched_on(ring):
     fresh.secure_os()
     fresh.board.clock.sleep_us(1_000_000)
     assert fresh.get(81) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "answers"),
+    [
+        (0x3A_0E14, True),
+        (0x3A_1214, True),
+        (0x3B_0E0D, True),
+        (0x3A_0E13, False),
+        (0x3B_0E0C, False),
+        (0x31_FFFF, False),
+    ],
+)
+def test_a_newer_secure_os_tells_which_memory_the_firmware_keeps(rig, version, answers):
+    """amdgpu_psp.c, psp_update_fw_reservation, asks from these versions on, and wants the first part to end where VRAM
+    does. The answer is at 64 of the response: high and low half of the offset, size.
+    """
+    rig.board.vram = Vram(16 << 30)
+    ring = rig.ring(image(kind=9, words={0x60: version}))
+    for command, end in ((0x50, 16 << 30), (0x51, None)):
+        assert ring.command(command)["status"] == (0 if answers else 0x100)
+        high, low, size = struct.unpack_from("<III", ring.pages.data, COMMAND + 864 + 64)
+        start = high << 32 | low
+        if not answers:
+            assert (start, size) == (0, 0)
+        elif end is not None:
+            assert (start + size, size % (1 << 20)) == (end, 0)
+            first = start
+        else:
+            assert 0 < start < start + size <= first
