@@ -68,10 +68,11 @@ fresh:
 bench: setup oracles
 	$(BIN)/ringup bench
 
+# Guests run side by side, the longest first: GUESTS of them.
+GUESTS ?= 2
 guest: setup
-	$(BIN)/python test/guest/boot.py
-	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -q --durations=5 \
-	  test/guest/driver.py test/guest/kfd.py test/guest/kfd_cards.py test/guest/ladder.py
+	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
+	  -n $(GUESTS) --dist loadgroup --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import boot_files
@@ -71,7 +72,12 @@ EXPECTED = (  # what `inside.py` does between these two writes, one access each:
 )
 
 
-def main() -> int:
+def test_transports_on_a_real_kernel() -> None:
+    """`make guest` runs this file beside the other guests; what it printed is shown where it fails."""
+    assert main([]) == 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--keep", action="store_true", help="keep the folder with the guest's console and the emulator's trace"
@@ -80,7 +86,7 @@ def main() -> int:
         "--kernel", type=Path, metavar="IMAGE", help="boot this kernel, which needs no modules (kernel.sh makes one)"
     )
     parser.add_argument("--only", metavar="FILE", help=f"run {INSIDE} or {USB_INSIDE} alone")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     kernel_root = boot_files.set_up("setup.sh", cache_folder() / "guest-kernel")
     image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
     # A kernel without modules has no USB.

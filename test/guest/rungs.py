@@ -1,4 +1,6 @@
-"""A pytest plugin for `ladder.py`: after a run it prints which rung was reached, and what stops the next."""
+"""A pytest plugin for the tests in guests. Each guest's tests stay together, so that guests run side by side. After a
+run of `ladder.py` it prints which rung was reached, and what stops the next.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,12 @@ IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the mark of tests that only some chips take."""
     config.addinivalue_line("markers", "climbers(*rows): the chips that climb this rung, by default all")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give the tests of one guest to one worker of pytest-xdist: a file's, or those of a chip in `ladder.py`."""
+    climber = item.callspec.params["story"] if isinstance(item, pytest.Function) and _climbs(item) else None
+    item.add_marker(pytest.mark.xdist_group(item.path.stem if climber is None else f"{item.path.stem}-{climber.chip}"))
 
 
 @pytest.hookimpl(trylast=True)
