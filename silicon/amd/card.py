@@ -201,6 +201,7 @@ class VirtualRadeon:
                 [self.smu, *self.cores, *self.sdma],
                 tmr_bytes=chip.tmr_bytes,
                 boot_tmr=chip.boot_tmr,
+                reserved_bytes=chip.reserved_bytes,
                 on_autoload=self.gc.autoload,
                 on_mode1_reset=self.mode1_reset,
                 waiting=lambda: self.hdp.holds,

@@ -100,7 +100,15 @@ class PspRow:
     boot_tmr_bytes: int = 0
 
 
-V14 = PspRow((*STEPS, KEY_MANAGER), exact_ready=False, smu_first=False, sets_up_tmr=False)
+V14 = PspRow(
+    (*STEPS, KEY_MANAGER),
+    exact_ready=False,
+    smu_first=False,
+    sets_up_tmr=False,
+    # The firmware tells it since Linux 6.17's `reserved_since`. Before: amdgpu takes it from the VBIOS, and its logs on
+    # cards of 8 and 16 GiB show the GART's table, the highest allocation, 517 MiB below the end of VRAM.
+    boot_tmr_bytes=516 << 20,
+)
 ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pmfw_centralized_cstate_management
     (13, 0, 0): PspRow(instead=SPL_IS_KEYS),
     # psp_v13_0_wait_for_vmbx_ready, psp_v13_0_is_aux_sos_load_required; psp_load_p2s_table; psp_sw_init

@@ -114,6 +114,8 @@ class ChipRow:
     tmr_bytes: int
     # the board's boot has made that region: amdgpu_psp.c, psp_early_init (boot_time_tmr)
     boot_tmr: bool
+    # memory at the end of VRAM that the board's firmware keeps, as the VBIOS states it; 0: it states nothing
+    reserved_bytes: int
     # hw id, block whose registers it shares, version
     external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]
     # segments whose bases the database lacks
@@ -275,6 +277,7 @@ NAVI31 = ChipRow(
     # the real firmware computes no more than this from its table of contents: drivers assert it
     tmr_bytes=0x130_0000,
     boot_tmr=False,
+    reserved_bytes=0,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
     # GUESS: the driver reads segment 4 of the data fabric, whose base no public table has; any unused base works
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
@@ -350,6 +353,9 @@ NAVI48 = replace(
     power=tables.NAVI48,
     bus=NBIF_6_3,
     boot_tmr=True,
+    # Public logs of amdgpu on cards with 16 GiB and 8 GiB: the GART's table of 1 MiB, placed as high as possible,
+    # begins 517 MiB below the end ("table at 0x00000083DAB00000" of 16304M, "0x00000081DCB00000" of 8144M).
+    reserved_bytes=516 << 20,
     external_ips=(("SDMA0_HWID", "gc", (7, 0, 1)), ("SDMA1_HWID", "gc", (7, 0, 1)), ("MP1_HWID", "mp", (14, 0, 3))),
     extra_bases={},
     controllers=((8, 14, 0), (0x14000, 0x54000, 0x94000, 0xD4000)),

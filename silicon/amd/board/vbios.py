@@ -143,6 +143,7 @@ def _firmware_info(rom: _Rom, chip: ChipRow) -> int:
         bootup_mclk_in10khz=chip.boot_memory_clock_10khz,
         firmware_capability=atom.ATOM_FIRMWARE_CAP_FIRMWARE_POSTED,
         bios_scratch_reg_startaddr=scratch_0,
+        fw_reserved_size_in_kb=chip.reserved_bytes >> 10,
     )
     return rom.table(table, atom.atom_firmware_info_v3_4.SIZE, (3, 4))
 

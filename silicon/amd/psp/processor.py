@@ -116,13 +116,15 @@ class Psp:
         on_mode1_reset: Callable[[], None],
         waiting: Callable[[], int] = lambda: 0,
         boot_tmr: bool = False,
+        reserved_bytes: int = 0,
         decrypts: bool = False,
         hive: Hive | None = None,
         on_partition: Callable[[int], bool] | None = None,
         sign_of_life_us: int = SIGN_OF_LIFE_US,
     ) -> None:
         """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts.
-        `on_partition` splits the graphics cores into as many parts. `sign_of_life_us`: how long the secure OS starts.
+        `reserved_bytes`: what the board's firmware keeps at the end of VRAM. `on_partition` splits the graphics cores
+        into as many parts. `sign_of_life_us`: how long the secure OS starts.
         """
         self.board, self.cells, self._hub = board, cells, hub
         self._prefix = next(prefix for prefix in PREFIXES if f"{prefix}_SMN_C2PMSG_35" in cells)
@@ -140,8 +142,8 @@ class Psp:
         board.faults.know(*FAULTS)
         self._decrypts = decrypts
         self.ring = Ring(
-            board, hub, targets, tmr_bytes, on_autoload, waiting, boot_tmr=boot_tmr, decrypts=decrypts, hive=hive,
-            on_partition=on_partition,
+            board, hub, targets, tmr_bytes, on_autoload, waiting, boot_tmr=boot_tmr, reserved_bytes=reserved_bytes,
+            decrypts=decrypts, hive=hive, on_partition=on_partition,
         )  # fmt: skip
         cells.on_write(self._name(35), self._boot_command)
         cells.on_write(self._name(64), self._control)

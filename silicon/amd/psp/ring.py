@@ -47,8 +47,9 @@ RESERVED, RESERVED_EXTENSION = 0x50, 0x51
 # The first secure OS that answers them, by the program in bits 23:16 of its version: amdgpu_psp.c,
 # psp_update_fw_reservation (14.0.3, 14.0.2)
 ANSWERS_SINCE = {0x3A: 0x3A_0E14, 0x3B: 0x3B_0E0D}
-# GUESS: the sizes. The first part ends where VRAM does, or amdgpu calls the answer invalid.
-RESERVED_BYTES, EXTENSION_BYTES = 4 << 20, 1 << 20
+# GUESS: the size of the second part, and that both together are what the VBIOS states. The first part ends where VRAM
+# does, or amdgpu calls the answer invalid.
+EXTENSION_BYTES = 1 << 20
 
 
 class Session(NamedTuple):
@@ -83,14 +84,18 @@ class Ring:
         waiting: Callable[[], int],
         *,
         boot_tmr: bool = False,
+        reserved_bytes: int = 0,
         decrypts: bool = False,
         hive: Hive | None = None,
         on_partition: Callable[[int], bool] | None = None,
     ) -> None:
-        """`boot_tmr`: the board's own boot made the region, and no host provides one."""
+        """`boot_tmr`: the board's own boot made the region, and no host provides one. `reserved_bytes`: what the
+        board's firmware keeps at the end of VRAM.
+        """
         self.board, self._hub, self.targets, self.tmr_bytes, self.boot_tmr = board, hub, targets, tmr_bytes, boot_tmr
         self._on_autoload, self._waiting = on_autoload, waiting
         self._decrypts, self._hive, self._on_partition = decrypts, hive, on_partition
+        self._reserved_bytes = reserved_bytes
         self.generation = 0
         self._forget()
 
@@ -334,15 +339,16 @@ class Ring:
     @property
     def _answers_reservations(self) -> bool:
         first = ANSWERS_SINCE.get(self.os_version >> 16 & 0xFF)
-        return first is not None and self.os_version >= first
+        return first is not None and self.os_version >= first and self._reserved_bytes > EXTENSION_BYTES
 
     def tell_reserved(self, command: Any, response: Any) -> None:
         """State the memory at the end of VRAM that the card's firmware keeps: offset in VRAM, size."""
-        self._reserved(response, self.board.vram.size_bytes - RESERVED_BYTES, RESERVED_BYTES)
+        size_bytes = self._reserved_bytes - EXTENSION_BYTES
+        self._reserved(response, self.board.vram.size_bytes - size_bytes, size_bytes)
 
     def tell_extension(self, command: Any, response: Any) -> None:
         """State the further memory of that kind, below the first."""
-        self._reserved(response, self.board.vram.size_bytes - RESERVED_BYTES - EXTENSION_BYTES, EXTENSION_BYTES)
+        self._reserved(response, self.board.vram.size_bytes - self._reserved_bytes, EXTENSION_BYTES)
 
     def _reserved(self, response: Any, offset: int, size_bytes: int) -> None:
         """Write psp_gfx_uresp_fw_reserve_info, which the generated structs of older headers lack."""
