@@ -4,10 +4,11 @@ them. The tests build on each other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from kfd_story import Story, booted
+from kfd_story import LOAD_S, RUN_S, Story, booted
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +147,68 @@ say("CLOSED")
     # the log says that the host carries VRAM, which Debian's kernel maps for no other card
     lines = [line for line in done.output.splitlines() if "the host carries bytes" not in line]
     assert lines == ["BEFORE False", "SEEN [0, 1, 2, 3, 4, 5] [1, 2, 3, 4, 5, 6]", "CLOSED"], done.output
+
+
+# Works on all of its cards until an error comes, and says which one each card gives, now and at once.
+OWNER = """
+cards = [ringup.open(f"kfd:{number}") for number in NUMBERS]
+buffers = [card.alloc(1 << 16) for card in cards]
+turn = 0
+while True:
+    errors = []
+    for card, buffer in zip(cards, buffers):
+        began = time.monotonic()
+        try:
+            card.copy.upload(buffer, bytes([turn % 256]) * (1 << 16)).wait(60)
+        except RingupError as error:
+            errors.append((card, time.monotonic() - began))
+            say("ERROR", card.name, type(error).__name__, error)
+    if errors:
+        break
+    turn += 1
+    say("TURN", turn)
+for card in cards:
+    for doing in (lambda: card.copy.upload(buffers[cards.index(card)], bytes(4096)).wait(60), card.reset):
+        try:
+            doing()
+            say("WORKS", card.name)
+        except RingupError as error:
+            say("THEN", card.name, type(error).__name__)
+say("SOON", all(seconds < 30 for _, seconds in errors))
+for card in cards:
+    card.close()
+for number in NUMBERS:
+    try:
+        ringup.open(f"kfd:{number}")
+    except RingupError as error:
+        say("AGAIN", type(error).__name__, error)
+say("ENDED")
+"""
+
+
+def test_a_card_that_is_taken_from_amdgpu_ends_the_work_on_all_cards_with_a_clear_error(story):
+    """Linux stops the queues of all processes then, and lets no process begin until amdgpu is loaded again: one that
+    used the card, and one that uses another card alone, say so instead of waiting.
+    """
+    story.plug(2)
+    logs = [story.begin(f"owner{len(numbers)}", OWNER.replace("NUMBERS", str(numbers))) for numbers in ([0, 1], [1])]
+    for log in logs:
+        story.guest.wait_for(f"grep -q -e TURN -e Traceback {log}", RUN_S)
+    address = story.guest.address(1)
+    story.guest.check(f"echo {address} > /sys/bus/pci/drivers/amdgpu/unbind", LOAD_S)
+    both, other = (story.ended(log) for log in logs)
+    assert "ERROR kfd:0 DeviceLost" in both, both
+    why = f"no queue runs on kfd:1 any more: amdgpu was taken from the card at {address}"
+    for said in (both, other):
+        assert re.search(f"ERROR kfd:1 DeviceHung .*: {why}", said), said
+        assert "SOON True" in said
+        assert "WORKS" not in said
+        assert "AGAIN DeviceHung" in said
+    # the process cannot know that the kernel has closed the card's doorbells before it rings one
+    mistakes = story.served.violations()
+    assert [mistake for mistake in mistakes if "RCC_DOORBELL_APER_EN is off" not in mistake] == []
+    refused = story.ringup("up kfd:0")
+    assert "a card was taken from amdgpu while a process used it" in refused.output, refused.output
+    assert "`modprobe -r amdgpu`" in refused.output
+    # the remedy begins so; loaded again, amdgpu serves both cards
+    story.guest.wait_for("modprobe -r amdgpu", LOAD_S)

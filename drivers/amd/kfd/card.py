@@ -262,7 +262,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             )
         self._take_in()
         cause = self.fault
-        if cause is not None and (self.device.gpu.stopped or isinstance(cause, DeviceLost)):
+        if cause is not None and (self.device.stopped or isinstance(cause, DeviceLost)):
             raise copy_of(cause)
         cause = cause or DeviceHung(f"{self.name} was reset before the work was done")
         for queue in (hit := self._unfinished()):
@@ -310,7 +310,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
     def _lost(self, doing: str) -> None:
         try:
             self.device.check(doing)
-        except DeviceLost as error:
+        except (DeviceLost, DeviceHung) as error:
             self._fail(error)
             raise
 

@@ -14,12 +14,12 @@ from typing import Final
 from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.kfd.calls import Event, HwException, MemoryFault, Woken
-from ringup.drivers.transport.kfd.process import EVENT_PAGE_VA, SLOT_BYTES, Process, own
-from ringup.drivers.transport.kfd.topology import Node
+from ringup.drivers.transport.kfd.process import EVENT_PAGE_VA, SLOT_BYTES, SUSPENDED, Process, own
+from ringup.drivers.transport.kfd.topology import Node, gpus
 from ringup.drivers.transport.linux.kernel import explained
 from ringup.drivers.transport.linux.mapping import put_node
 from ringup.drivers.transport.linux.mmio import MappedWindow, WriteCombining
-from ringup.errors import DeviceLost, RingupError
+from ringup.errors import DeviceHung, DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
 US_PER_MS = 1000
@@ -93,6 +93,7 @@ class KfdDevice:
         self._lost = self._closed = False
         # the kernel lists a card for the processes that use it, also after its driver has given it up
         self._driver = node.function.driver
+        self._others = {other: other.driver for other in (one.function for one in gpus(node.kernel)) if other.driver}
         self.calls, self.gpu = self._process.attach(node, name)
         with undone_on_error(self._leave):
             self.interrupts = KfdEvents(self._process, self)
@@ -114,14 +115,29 @@ class KfdDevice:
         return "is gone: amdgpu no longer drives it (it was unplugged or unbound); open it again once it does"
 
     def check(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card is lost."""
+        """Raise `DeviceLost` if the card is lost, and `DeviceHung` if the kernel runs no queue of any card any more.
+
+        QUIRK: when a card is taken from amdgpu (unbound, or its slot switched off), amdkfd takes the queues of all
+        processes off all cards, as before a sleep, and never puts them back; nor may a process open /dev/kfd then.
+        Source: Linux 6.12 amdgpu_device.c, amdgpu_device_ip_fini_early; kfd_device.c, kgd2kfd_suspend (`kfd_locked`);
+        kfd_process.c, kfd_create_process.
+        """
         if self.lost:
             raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
+        left = next((other for other, driver in self._others.items() if other.driver != driver), None)
+        if left is not None and self._process.suspended:
+            self._process.stopped = f"amdgpu was taken from the card at {left.address}, and {SUSPENDED}"
+            raise DeviceHung(f"{doing}: no queue runs on {self.name} any more: {self._process.stopped}")
 
     @property
     def addresses(self) -> dict[tuple[int, int], object]:
         """What hands out addresses of the process's memory, by (start, size in bytes) of the range: the driver's."""
         return self._process.addresses
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the kernel runs no queue of this process on the card any more."""
+        return bool(self.gpu.stopped or self._process.stopped)
 
     def stop(self, why: str) -> None:
         """Remember that the kernel runs no queue of this process on the card any more."""

@@ -37,6 +37,13 @@ EVENT_PAGE_FLAGS = (
 )
 
 
+# what Linux does when a card leaves amdgpu while processes use any
+SUSPENDED = (
+    "Linux then stops the queues of all processes on all cards until amdgpu is loaded again: end the processes that use /dev/kfd, "
+    "then `modprobe -r amdgpu` and `modprobe amdgpu`"
+)
+
+
 @dataclass
 class Gpu:
     """One GPU of the process. `stopped`: why the kernel runs none of its queues any more; empty while it does."""
@@ -56,6 +63,8 @@ class Process:
         self.gpus: dict[int, Gpu] = {}
         # of the driver: see `KfdDevice.addresses`
         self.addresses: dict[tuple[int, int], object] = {}
+        # why the kernel runs no queue of any process any more; empty while it does
+        self.stopped = ""
         self._node = -1
         self._page_handle = 0
         self._page_gpus: set[int] = set()
@@ -73,10 +82,21 @@ class Process:
             gpu = self.gpus[node.gpu_id] = self._take(calls, node, name)
         if gpu.in_use:
             raise CardBusy(f"opening {name}: this process (pid {os.getpid()}) has it open; close it there first")
+        if self.stopped:
+            raise DeviceHung(f"opening {name}: {self.stopped}")
         if gpu.stopped:
             raise DeviceHung(f"opening {name}: {gpu.stopped}; start a new process")
         gpu.in_use = True
         return calls, gpu
+
+    @property
+    def suspended(self) -> bool:
+        """Whether amdkfd has taken all queues of all processes off, as before a sleep: it refuses /dev/kfd then."""
+        try:
+            os.close(os.open(self.kernel.path(NODE), os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            return error.errno == errno.EINVAL
+        return False
 
     def signal_event(self, calls: Calls, gpu: Gpu) -> int:
         """Create a signal event whose slot the GPU reaches."""
@@ -169,6 +189,8 @@ def permission(kernel: Kernel, path: Path) -> str:
 def _advice(kernel: Kernel, path: Path, code: int | None) -> str:
     if code in (errno.EACCES, errno.EPERM):
         return _join(kernel, path)
+    if code == errno.EINVAL and path == kernel.path(NODE):
+        return f"the computer is about to sleep, or a card was taken from amdgpu while a process used it: {SUSPENDED}"
     return "see `dmesg`"
 
 

@@ -32,12 +32,12 @@ class Watch:
     """Watches one card. A context manager."""
 
     def __init__(self, name: str, node: Node) -> None:
-        self._name, self._node = name, node
+        self._name, self._node, self._driver = name, node, node.function.driver
         self.clock = HostClock()
 
     def stats(self) -> Watched:
-        """Return what the kernel shows now. Raises `DeviceLost` when it no longer lists the card."""
-        if not self._node.there:
+        """Return what the kernel shows now. Raises `DeviceLost` when its driver has left the card."""
+        if not self._node.there or self._node.function.driver != self._driver:
             raise DeviceLost(f"{self._name} is gone: amdgpu no longer drives it (it was unplugged or unbound)")
         return Watched(self._name, self.clock.now_us, sensors.read(self._node))
 
