@@ -15,7 +15,7 @@ from pathlib import Path
 
 import boot_files
 import pytest
-from kfd_story import DEVICE, LOAD_S, RUN_S, SQUARES, Story, answer, booted, metal
+from kfd_story import DEVICE, LOAD_S, RUN_S, SHARING, SQUARES, Story, answer, booted, metal
 
 from ringup.errors import NoSuchCard, NotSupported, PermissionNeeded
 
@@ -169,6 +169,30 @@ with ringup.open("kfd:0") as card:
     names = "COPIED VISIBLE SEEN PINNED NUMPY LONG KEPT ORDERED PROFILE TENSOR STATS REPORT FREED AGAIN"
     assert set(said) == set(names.split())
     assert {word for words in said.values() for word in words.split()} == {"True"}, done.output
+
+
+def test_memory_of_the_process_is_shared_where_the_kernel_can(story):
+    """Linux 6.12 of Debian 12 is built without HSA_AMD_SVM, that of newer Debians with it."""
+    done = story.python(
+        SQUARES
+        + SHARING
+        + f"""
+with ringup.open("kfd:0") as card:
+    program = card.load(open({str(story.code)!r}, "rb").read(), "squares")
+    try:
+        say("SHARED", *sharing(card, program))
+    except RingupError as error:
+        say("REFUSED", type(error).__name__, error)
+"""
+    )
+    assert done.status == 0, done.output
+    capability = story.guest.check(r"sed -n 's/^capability //p' /sys/class/kfd/kfd/topology/nodes/1/properties")
+    # kfd_sysfs.h, HSA_CAP_SVMAPI_SUPPORTED
+    if int(capability) & 0x0800_0000:
+        assert done.output.split() == ["SHARED", *["True"] * 7], done.output
+    else:
+        assert "REFUSED NotSupported kfd:0: sharing" in done.output, done.output
+        assert "the kernel is built without HSA_AMD_SVM" in done.output
 
 
 def test_queues_of_hsa_and_their_signals(story):

@@ -33,6 +33,8 @@ __kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
 __kernel void square(__global uint *out, __global const uint *in, uint count) {
     uint at = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
     if (at < count) out[at] = in[at] * in[at]; }
+__kernel void follow(__global ulong *sum, ulong first) {
+    for (__global ulong *at = (__global ulong *)first; at; at = (__global ulong *)at[0]) sum[0] += at[1]; }
 __kernel void stack(__global uint *out, uint count) {
     uint a[512], sum = 0, x = __builtin_amdgcn_workitem_id_x();
     for (uint i = 0; i < 512; i++) a[i] = i * count + x;
@@ -119,6 +121,56 @@ def squares(card, program, count=10007, seed=3):
         stream.dispatch(program["square"], -(-count // 64), 64, [target, source, count])
         card.copy.wait_for(card.compute.submit(stream))
         return bool(np.array_equal(card.copy.download_array(target, np.uint32, count), data * data))
+"""
+
+
+# Memory of the process that a card reaches at the same addresses (SVM): arrays, a list of pointers, pages that the
+# process gives back meanwhile.
+SHARING = """
+import ctypes, mmap
+def sharing(card, program):
+    numbers, squared = np.arange(10007, dtype=np.uint32), np.zeros(10007, np.uint32)
+    shared = [card.share(numbers, "numbers"), card.share(squared, "squared")]
+    def square():
+        stream = card.compute.stream()
+        stream.dispatch(program["square"], -(-10007 // 64), 64, [shared[1], shared[0], 10007])
+        card.compute.submit(stream).wait()
+        return bool(np.array_equal(squared, numbers * numbers))
+    said = [[one.gpu_va for one in shared] == [numbers.ctypes.data, squared.ctypes.data], square()]
+    numbers[:] += 3
+    said.append(square())
+    # nodes (next, value) in two arrays, linked by the CPU's pointers
+    halves = [np.zeros((50, 2), np.uint64) for _ in range(2)]
+    places = [half[at].ctypes.data for half in halves for at in range(50)]
+    random.Random(4).shuffle(places)
+    for turn, place in enumerate(places):
+        words = (ctypes.c_uint64 * 2).from_address(place)
+        words[0], words[1] = (*places[1:], 0)[turn], turn
+    lists = [card.share(half) for half in halves]
+    total = np.zeros(1, np.uint64)
+    sum_here = card.share(total)
+    stream = card.compute.stream()
+    stream.dispatch(program["follow"], 1, 1, [sum_here, np.uint64(places[0])])
+    card.compute.submit(stream).wait()
+    said.append(int(total[0]) == sum(range(100)))
+    # the kernel takes pages from the card and gives it others
+    pages = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages[:] = b"a" * (1 << 20)
+    moved = card.share(pages, "pages")
+    with card.alloc(1 << 20) as far:
+        card.copy.copy_buffer(far, moved).wait()
+        said.append(card.copy.download(far) == b"a" * (1 << 20))
+        pages.madvise(mmap.MADV_DONTNEED)
+        pages[4096:4100] = b"next"
+        card.copy.copy_buffer(far, moved).wait()
+        seen = card.copy.download(far)
+        said.append(seen[4096:4100] == b"next" and seen.count(0) == (1 << 20) - 4)
+        card.copy.fill(moved, 0x62626262).wait()
+        said.append(pages[:] == b"b" * (1 << 20))
+    for one in (*shared, *lists, sum_here, moved):
+        one.free()
+    pages.close()
+    return said
 """
 
 

@@ -189,10 +189,18 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         pointers hold on both sides then.
         """
         self._check()
-        view = memoryview(buffer)
-        if not view.c_contiguous:
-            raise ValueError("a card can be given memory that is contiguous, which this buffer is not")
-        return self._memory.pin(view.cast("B") if view.nbytes else memoryview(b""), name)
+        return self._memory.pin(_plain_bytes(buffer), name)
+
+    def share(self, buffer: Any, name: str = "") -> Buffer:
+        """Let the card reach the caller's memory at the CPU's own address (SVM), so that pointers hold on both sides:
+        any writable and contiguous object with the buffer protocol. It may begin inside a page.
+
+        The kernel moves the pages as it likes, and ends the card's access when the process unmaps them, not when the
+        result is freed. Raises `NotSupported` where the kernel is built without HSA_AMD_SVM; `pin` works there too, but
+        promises no address.
+        """
+        self._check()
+        return self._memory.share(_plain_bytes(buffer), name)
 
     def export(self, buffer: Buffer) -> int:
         """Return a file descriptor (a dma-buf) of a buffer's memory, for `import_buffer` of another process, which gets
@@ -350,6 +358,14 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         with Teardown(f"{self.name}: closing", logged=RingupError, kept=()) as teardown:
             for step in (close_queues, self._queues.hdp.close, self._memory.close, self.device.close):
                 teardown.attempt(step)
+
+
+def _plain_bytes(buffer: Any) -> memoryview:
+    """Return the bytes of the caller's memory."""
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise ValueError("a card can be given memory that is contiguous, which this buffer is not")
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def identify(node: Node) -> tuple[Chip, Version, Version]:

@@ -43,8 +43,9 @@ PLACES = {"vram": kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, "host": kfd.KFD_IOC_ALLOC_ME
 class Held:
     """The memory of a buffer: the kernel's number for it, its mapping in this process, the caller's pages.
 
-    `lent`: it is another card's, mapped for this one at the address that it has there. `outlives`: then it becomes this
-    card's when the other one frees it. `first_va`: where its first page lies, if the buffer begins inside the page.
+    `flags`: as the kernel was asked for it. `lent`: it is another card's, mapped for this one at the address that it
+    has there. `outlives`: then it becomes this card's when the other one frees it. `first_va`: where its first page
+    lies, if the buffer begins inside the page. `shared`: its pages are the process's own, at the CPU's address.
     """
 
     buffer: Buffer
@@ -55,6 +56,8 @@ class Held:
     lent: bool = False
     outlives: bool = False
     first_va: int = 0
+    flags: int = 0
+    shared: bool = False
 
 
 class NoWindow:
@@ -150,6 +153,33 @@ class KfdMemory:
             self._take(held, flags, None, seen=False)
         return buffer
 
+    def share(self, memory: memoryview, name: str = "") -> Buffer:
+        """Let the card reach the caller's memory at the CPU's address, with all of the pages that it lies in, wherever
+        the kernel moves them.
+
+        QUIRK: a card keeps what it was given until the process unmaps the pages, also when the buffer is freed: if it
+        is told that the card needs them no longer, the kernel leaves the card's mapping, and forgets to take it away
+        when the pages go. Source: kfd_svm.c, svm_range_set_attr ("unmap ranges from GPU that lost access"),
+        svm_range_unmap_from_gpus.
+        """
+        self.admit()
+        anchor = callers_bytes(memory)
+        view = memory.cast("B")[:]
+        buffer = Buffer(self, 0, anchor.size_bytes, "host", view, name)
+        offset = anchor.address % PAGE_BYTES
+        start, size = anchor.address - offset, offset + anchor.size_bytes
+        held = Held(buffer, size + -size % PAGE_BYTES, anchor=anchor, shared=True)
+        with undone_on_error(anchor.release), undone_on_error(view.release):
+            if self.table.find(anchor.address) is not None:
+                raise ValueError(f"the card reaches this memory already: it is {self.describe(anchor.address)}")
+            doing = f"sharing {size} bytes ({name or 'unnamed'})"
+            self._device.calls.share(self._device.gpu_id, start, held.mapped_bytes, doing)
+        # what shares a page with others is taken by them already
+        with suppress(ValueError):
+            self.va.reserve(start, held.mapped_bytes, name)
+        self.table.add(anchor.address, held)
+        return buffer
+
     def reach(self, other: object, buffer: Buffer, name: str, *, outlives: bool = False) -> Buffer:
         """Map a buffer of another card of this process for this one. It is freed with `buffer` at the latest, unless it
         is host memory that `outlives` it: that becomes this card's then.
@@ -160,6 +190,8 @@ class KfdMemory:
         if not isinstance(other, KfdMemory) or other is self:
             raise NotSupported(f"{buffer!r} is not of another card that stays with amdgpu, as {self._device.name}")
         held, device = other.table.held(buffer), self._device
+        if held.shared:
+            raise NotSupported(f"{buffer!r} is the process's own memory: {device.name} reaches it by its own `share`")
         if held.lent or other.va is not self.va:
             raise NotSupported(f"{buffer!r} has no address that is free for {device.name} too")
         doing = f"{device.name}: mapping {name}"
@@ -181,6 +213,8 @@ class KfdMemory:
         held = self.table.held(buffer)
         if held.lent:
             raise ValueError(f"{buffer!r} is another card's: export it there")
+        if held.shared:
+            raise ValueError(f"{buffer!r} is the process's own memory, which has no file descriptor")
         return self._device.calls.export_dmabuf(held.handle, f"exporting {buffer.name or 'memory'}")
 
     def import_memory(self, node: int, name: str) -> Buffer:
@@ -200,6 +234,17 @@ class KfdMemory:
                 calls.map(held.handle, [device.gpu_id], doing)
         self.table.add(gpu_va, held)
         return buffer
+
+    def renew(self, buffer: Buffer) -> None:
+        """Give VRAM that the CPU does not see new memory at its address, which the kernel has cleared. No engine may
+        use it meanwhile.
+        """
+        held, device = self.table.held(buffer), self._device
+        calls, doing = device.calls, f"clearing {buffer.name}"
+        calls.unmap(held.handle, [device.gpu_id])
+        calls.free(held.handle)
+        held.handle = calls.alloc(device.gpu_id, held.first_va, held.mapped_bytes, held.flags, doing=doing).handle
+        calls.map(held.handle, [device.gpu_id], doing)
 
     def write_protect(self, buffer: Buffer, writable: Iterable[tuple[int, int]] = ()) -> None:
         """Do nothing: the kernel cannot take the right to write from memory that has it."""
@@ -287,7 +332,7 @@ class KfdMemory:
                         held.mapping = device.map_memory(
                             made.mmap_offset, size, f"{device.name}: mapping {doing}", over
                         )
-        held.handle, held.first_va = made.handle, gpu_va
+        held.handle, held.first_va, held.flags = made.handle, gpu_va, flags
         self.table.add(gpu_va + offset, held)
 
     def _address(self, held: Held, align: int | None, *, seen: bool) -> tuple[int, mmap.mmap | None]:
@@ -324,6 +369,9 @@ class KfdMemory:
         if held.mapping is not None:
             give_up(held.mapping)
         self._visible_vram.pop(gpu_va, None)
+        if held.shared and held.anchor is not None:
+            held.anchor.release()
+            return
         try:
             device.calls.unmap(held.handle, [device.gpu_id])
             if not (held.lent or has_heir):

@@ -1,7 +1,7 @@
 """Queues of a Radeon that amdgpu drives: the kernel maps them, this process fills and rings them.
 
-Source: Linux amdkfd kfd_queue.c (which memory a queue needs, kfd_queue_ctx_save_restore_size), kfd_mqd_manager_v11.c;
-ROCr hsakmt queues.c.
+Source: Linux amdkfd kfd_queue.c (which memory a queue needs, kfd_queue_ctx_save_restore_size), kfd_mqd_manager_v11.c,
+kfd_mqd_manager_v9.c (init_mqd_v9_4_3); ROCr hsakmt queues.c.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ringup.drivers.amd.submission.queue_memory import (
     WPTR_AT,
     QueueMemory,
 )
-from ringup.drivers.buffer import Where
+from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
 from ringup.drivers.transport.kfd.calls import Created, Queue, QueueSpec
@@ -44,6 +44,7 @@ from ringup.drivers.transport.linux.mmio import MappedWindow
 from ringup.errors import DeviceLost, NotSupported
 from ringup.queues.amd.aql import PACKET_BYTES
 from ringup.queues.amd.aql_stream import AqlCommands
+from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import Apertures, queue_object
 from ringup.queues.amd.packets import KernelEvent
 from ringup.queues.amd.pm4_stream import Pm4Commands
@@ -70,25 +71,55 @@ class SaveArea(NamedTuple):
     whole: int
 
 
-# Source: kfd_queue.c: SGPR_SIZE_PER_CU, LDS_SIZE_PER_CU, HWREG_SIZE_PER_CU, kfd_get_vgpr_size_per_cu, and the
-# constants beside them; from gfx10.1 on
+class CoreRow(NamedTuple):
+    """What a compute unit's waves take when they are saved; `waves_of_engine`: more than that, no engine starts."""
+
+    vgpr_bytes: int
+    waves_of_unit: int
+    waves_of_engine: int
+    stack_bytes_of_wave: int
+
+
+# Source: kfd_queue.c: kfd_get_vgpr_size_per_cu, kfd_queue_ctx_save_restore_size, and the constants beside them
 SGPR_BYTES, LDS_BYTES, HWREG_BYTES = 0x4000, 0x10000, 0x1000
-VGPR_BYTES, LARGE_VGPR_BYTES, LARGE_VGPRS = 0x40000, 0x60000, (110000, 110001, 110501, 120000, 120001)
-WAVES_PER_CU, STACK_BYTES_PER_WAVE, HEADER_BYTES, DEBUGGER_BYTES_PER_WAVE = 32, 12, 40, 32
-MIN_TARGET = 110000
+HEADER_BYTES, DEBUGGER_BYTES_OF_WAVE, DEBUGGER_ALIGN = 40, 32, 64
+NO_LIMIT = 1 << 30
+RDNA = CoreRow(0x40000, 32, NO_LIMIT, 12)
+RDNA_OF_MANY_VGPRS = RDNA._replace(vgpr_bytes=0x60000)
+CDNA3 = CoreRow(0x80000, 40, 512, 8)
+# by gfx_target_version
+CORES = {
+    90402: CDNA3,
+    110000: RDNA_OF_MANY_VGPRS,
+    110001: RDNA_OF_MANY_VGPRS,
+    110002: RDNA,
+    120000: RDNA_OF_MANY_VGPRS,
+    120001: RDNA_OF_MANY_VGPRS,
+}
 
 
 def save_area(node: Node) -> SaveArea:
-    """Return the sizes that the kernel wants for a node's compute queues. Kernels before 6.12 do not tell them."""
+    """Return the sizes that the kernel wants for a node's compute queues. Kernels before 6.12 do not tell them.
+
+    Sizes of the control stack and of the waves are of one die, the whole is of all.
+    """
     seen = node.properties
-    target, units = seen.get("gfx_target_version", 0), compute_units(node) // max(seen.get("num_xcc", 1), 1)
-    if target < MIN_TARGET:
-        raise NotSupported(f"queues of {node.target} through amdkfd; ringup drives gfx11 and gfx12")
-    vgprs = LARGE_VGPR_BYTES if target in LARGE_VGPRS else VGPR_BYTES
-    stack = _pages(HEADER_BYTES + WAVES_PER_CU * units * STACK_BYTES_PER_WAVE + 8)
-    waves = stack + _pages(units * (vgprs + SGPR_BYTES + LDS_BYTES + HWREG_BYTES))
+    row = CORES.get(seen.get("gfx_target_version", 0))
+    if row is None:
+        raise NotSupported(f"queues of {node.target} through amdkfd; ringup drives gfx942, gfx11 and gfx12")
+    count = dies(node)
+    units, engines = compute_units(node) // count, shader_engines(node) // count
+    waves_at_once = min(units * row.waves_of_unit, engines * row.waves_of_engine)
+    stack = _pages(HEADER_BYTES + waves_at_once * row.stack_bytes_of_wave + 8)
+    waves = stack + _pages(units * (row.vgpr_bytes + SGPR_BYTES + LDS_BYTES + HWREG_BYTES))
     stack, waves = seen.get("ctl_stack_size") or stack, seen.get("cwsr_size") or waves
-    return SaveArea(stack, waves, _pages(waves + WAVES_PER_CU * units * DEBUGGER_BYTES_PER_WAVE))
+    debugger = _aligned(waves_at_once * DEBUGGER_BYTES_OF_WAVE, DEBUGGER_ALIGN)
+    return SaveArea(stack, waves, _pages((waves + debugger) * count))
+
+
+def dies(node: Node) -> int:
+    """Return how many dies (XCCs) the node's graphics core is."""
+    return max(node.properties.get("num_xcc", 1), 1)
 
 
 def compute_units(node: Node) -> int:
@@ -102,7 +133,11 @@ def shader_engines(node: Node) -> int:
 
 
 def _pages(size_bytes: int) -> int:
-    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+    return _aligned(size_bytes, PAGE_BYTES)
+
+
+def _aligned(size_bytes: int, to_bytes: int) -> int:
+    return -(-size_bytes // to_bytes) * to_bytes
 
 
 class KfdDoorbell:
@@ -128,10 +163,19 @@ class KfdQueue:
     """A queue that the kernel schedules; `HardwareQueue` of the submission layer."""
 
     def __init__(
-        self, device: KfdDevice, spec: QueueSpec, doorbell: KfdDoorbell, engine: int, pointers: Callable[[], bytes]
+        self,
+        device: KfdDevice,
+        spec: QueueSpec,
+        doorbell: KfdDoorbell,
+        engine: int,
+        pointers: Callable[[], bytes],
+        clear: Callable[[], None] | None = None,
     ) -> None:
-        """`pointers` reads the page that begins with the read pointer."""
+        """`pointers` reads the page that begins with the read pointer. `clear` makes 0 what dies that share the queue
+        count in.
+        """
         self._device, self._spec, self._doorbell, self._pointers = device, spec, doorbell, pointers
+        self._clear, self._was_mapped = clear, False
         self.engine_number = engine
         self.engine_name = "the kernel's compute scheduler" if engine == COMPUTE else f"copy engine {engine}"
         self.created: Created | None = None
@@ -141,10 +185,12 @@ class KfdQueue:
 
     def map(self) -> None:
         """Let the kernel run the queue; its pointers start at 0. Raises `OutOfMemory` when there are no more queues."""
+        if self._clear is not None and self._was_mapped:
+            self._clear()
         created = self._device.calls.create_queue(self._device.gpu_id, self._spec)
         with undone_on_error(lambda: self._device.calls.destroy_queue(created.number)):
             self._doorbell.connect(*self._device.doorbell(created.doorbell_offset))
-        self.created = created
+        self.created, self._was_mapped = created, True
 
     def unmap(self) -> bool:
         """Take the queue off; the kernel ends work that it has begun."""
@@ -241,24 +287,29 @@ class KfdQueues(QueueMaker):
         """Do nothing: rings and pointers lie in host memory."""
 
     def compute(self) -> ComputeQueue:
-        """Make another compute queue. Raises `OutOfMemory` when the kernel gives no more."""
+        """Make another compute queue. Raises `OutOfMemory` when the kernel gives no more.
+
+        Where the graphics core is several dies, one of them runs it: amdkfd lets queues of HSA alone span dies.
+        """
         memory = QueueMemory(self._memory, "host", name := self._name("compute"))
         with undone_on_error(memory.free):
             spec = self._compute_spec(Queue.PM4, memory)
             parts = self._parts(name, self._pm4, memory, spec, COMPUTE, unit_bytes=4)
             core, page = self._core, memory.page
             self.access(page).write(OBJECT_AT, queue_object(core.apertures))
-            scratch = Scratch(core.scratch_slots, memory.scratch)
+            scratch = Scratch(core.scratch_slots // core.dies, memory.scratch)
             streams = ComputeStreams(self._pm4, self._owner, scratch, core.shader_engines, page.gpu_va + OBJECT_AT)
         return self.add(partial(ComputeQueue, parts, streams), memory)
 
     def aql(self) -> AqlQueue:
         """Make another compute queue that takes packets of HSA. Raises `OutOfMemory` when the kernel gives no more."""
-        commands, name, number = self._aql.commands(), self._name("aql"), self._made
+        name, number, count = self._name("aql"), self._made, dies(self._device.node)
         memory = QueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
+            meeting = None if count == 1 else memory.meeting(visible=False)
+            commands = self._aql.commands(None if meeting is None else Dies(count, meeting.gpu_va))
             spec = self._compute_spec(Queue.AQL, memory)
-            parts = self._parts(name, commands, memory, spec, COMPUTE, unit_bytes=PACKET_BYTES)
+            parts = self._parts(name, commands, memory, spec, COMPUTE, unit_bytes=PACKET_BYTES, meeting=meeting)
             streams = self._aql.streams(memory, self._core, number, commands)
         return self.add(partial(AqlQueue, parts, streams), memory)
 
@@ -296,13 +347,16 @@ class KfdQueues(QueueMaker):
     @property
     def _core(self) -> Core:
         node, apertures = self._device.node, self._device.gpu.apertures
-        seen, units = node.properties, compute_units(node)
+        seen, units, count = node.properties, compute_units(node), dies(node)
+        # dies may have different units, of which the kernel tells the sum: each gets memory for a whole one
+        most = units if count == 1 else seen.get("array_count", 0) * seen.get("cu_per_simd_array", 0)
         return Core(
             Apertures(apertures.lds_base >> APERTURE_SHIFT, apertures.scratch_base >> APERTURE_SHIFT),
             units,
             seen.get("simd_per_cu", 0) * seen.get("max_waves_per_simd", 0),
-            seen.get("max_slots_scratch_cu", 0) * units,
-            shader_engines(node),
+            seen.get("max_slots_scratch_cu", 0) * most,
+            shader_engines(node) // count,
+            count,
         )
 
     def _name(self, kind: str) -> str:
@@ -318,10 +372,12 @@ class KfdQueues(QueueMaker):
         engine: int,
         *,
         unit_bytes: int,
+        meeting: Buffer | None = None,
     ) -> CardQueueParts:
         doorbell, page, aql = KfdDoorbell(), self.access(memory.page), spec.kind is Queue.AQL
         pointers_at = POINTERS_AT[spec.kind]
-        hardware = KfdQueue(self._device, spec, doorbell, engine, lambda: bytes(page[: WPTR_AT + 8]))
+        renew = None if meeting is None else partial(self._memory.renew, meeting)
+        hardware = KfdQueue(self._device, spec, doorbell, engine, lambda: bytes(page[: WPTR_AT + 8]), renew)
         publisher = Publisher(
             self.hdp, page.at(pointers_at[1]), doorbell,
             unit_bytes=unit_bytes, polled=True, through_window=False, rings_last=aql,

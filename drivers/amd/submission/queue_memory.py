@@ -107,10 +107,10 @@ class QueueMemory:
         """
         return self.take(EOP_BYTES * cores, "EOP", visible=True, cached=False)
 
-    def meeting(self) -> Buffer:
+    def meeting(self, *, visible: bool = True) -> Buffer:
         """Return the VRAM by which dies that share the queue wait for one another; one for all calls."""
         if self._meeting is None:
-            self._meeting = self.take(PAGE_BYTES, "meeting of dies", visible=True, cached=False)
+            self._meeting = self.take(PAGE_BYTES, "meeting of dies", visible=visible, cached=False)
         return self._meeting
 
     def mqd(self, cores: int = 1) -> Buffer:

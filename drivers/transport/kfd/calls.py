@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ringup.autogen.amd import kfd
 from ringup.autogen.layout import Struct
+from ringup.autogen.structs import memory
 from ringup.drivers.transport.linux.kernel import Kernel, explained
 from ringup.errors import CardBusy, DeviceLost, NotSupported, OutOfMemory, PermissionNeeded, RingupError, TransportError
 
@@ -31,7 +32,16 @@ Meaning = tuple[type[RingupError], str]
 TOO_OLD = "the kernel has no such call"
 # The interface from which on a call is there; others are older than every kernel that ringup knows. Source:
 # kfd_ioctl.h, the list of versions at its top
-SINCE: Mapping[str, tuple[int, int]] = {"available_memory": (1, 9), "export_dmabuf": (1, 12)}
+SINCE: Mapping[str, tuple[int, int]] = {"svm": (1, 5), "available_memory": (1, 9), "export_dmabuf": (1, 12)}
+# Of shared memory: both sides may work on it at once, kernels may run from it, and the kernel maps it at once, not when
+# an access fails
+SHARED_FLAGS = (
+    kfd.KFD_IOCTL_SVM_FLAG_HOST_ACCESS
+    | kfd.KFD_IOCTL_SVM_FLAG_COHERENT
+    | kfd.KFD_IOCTL_SVM_FLAG_GPU_EXEC
+    | kfd.KFD_IOCTL_SVM_FLAG_GPU_ALWAYS_MAPPED
+)
+SIZE_SHIFT = 16  # of the argument's size in a call's number. Source: asm-generic/ioctl.h, _IOC_SIZESHIFT
 GONE = "the card or its driver has gone: see `dmesg`, and open it again once amdgpu drives it"
 MEANINGS: Mapping[str, Mapping[int, Meaning]] = {
     "": {
@@ -52,7 +62,10 @@ MEANINGS: Mapping[str, Mapping[int, Meaning]] = {
         ),
     },
     "alloc_memory_of_gpu": {
-        errno.EADDRINUSE: (TransportError, "another library of this process uses these addresses for shared memory"),
+        errno.EADDRINUSE: (
+            TransportError,
+            "memory at these addresses is shared with a card already, by `share` or by another library of this process",
+        ),
         errno.EFAULT: (TransportError, "the memory is not this process's own, or was unmapped"),
         errno.EPERM: (PermissionNeeded, "the kernel lets no device use that memory"),
     },
@@ -72,6 +85,13 @@ MEANINGS: Mapping[str, Mapping[int, Meaning]] = {
             TransportError,
             "the file descriptor is of no memory of amdgpu's, or of another card's, which the kernel does not map here",
         ),
+    },
+    # kfd_chardev.c, kfd_ioctl_svm; kfd_svm.c, svm_range_check_attr, svm_range_check_vm, svm_range_is_valid
+    "svm": {
+        errno.EPERM: (NotSupported, "the kernel is built without HSA_AMD_SVM"),
+        errno.EINVAL: (NotSupported, "the kernel shares no memory of processes with this card: `dmesg` may say why"),
+        errno.EADDRINUSE: (TransportError, "a buffer of a card, or memory that is pinned, has these addresses"),
+        errno.EFAULT: (TransportError, "the memory is not this process's own, or was unmapped"),
     },
     "create_event": {
         errno.ENOSPC: (OutOfMemory, "this process has all the events that the kernel gives it"),
@@ -289,6 +309,21 @@ class Calls:
         args = kfd.kfd_ioctl_import_dmabuf_args(va_addr=gpu_va, gpu_id=gpu_id, dmabuf_fd=node & MASK32)
         self._ask("import_dmabuf", kfd.AMDKFD_IOC_IMPORT_DMABUF, args, doing)
         return int(args.handle)
+
+    def share(self, gpu_id: int, address: int, size_bytes: int, doing: str = "") -> None:
+        """Let a GPU reach whole pages of this process at the process's own addresses, wherever the kernel moves them.
+        It ends when the process unmaps them.
+        """
+        attributes = (
+            (kfd.KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE, gpu_id),
+            (kfd.KFD_IOCTL_SVM_ATTR_SET_FLAGS, SHARED_FLAGS),
+        )
+        words = b"".join(kfd.kfd_ioctl_svm_attribute.pack(kind, value) for kind, value in attributes)
+        asked = kfd.kfd_ioctl_svm_args(
+            start_addr=address, size=size_bytes, op=kfd.KFD_IOCTL_SVM_OP_SET_ATTR, nattr=len(attributes)
+        )
+        request = kfd.AMDKFD_IOC_SVM + (len(words) << SIZE_SHIFT)
+        self._ask("svm", request, bytearray(bytes(memory(asked)) + words), doing)
 
     # --- queues -----------------------------------------------------------------------------------------------------
     def create_queue(self, gpu_id: int, spec: QueueSpec) -> Created:

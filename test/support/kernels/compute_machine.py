@@ -38,7 +38,9 @@ ARGUMENTS = {
     "export_dmabuf": kfd.kfd_ioctl_export_dmabuf_args,
     "get_dmabuf_info": kfd.kfd_ioctl_get_dmabuf_info_args,
     "import_dmabuf": kfd.kfd_ioctl_import_dmabuf_args,
+    "svm": kfd.kfd_ioctl_svm_args,
 }
+ATTRIBUTE = kfd.kfd_ioctl_svm_attribute
 GPU_ID, ADDRESS = 44027, "0000:03:00.0"
 # of a real topology: Linux 6.12 with a Radeon RX 7900 XTX
 PROPERTIES = {
@@ -59,11 +61,13 @@ class Compute:
         self.version = (1, 17)
         self.memory, self.mapped, self.next = {}, set(), 1
         self.queues, self.events, self.asked = {}, {}, {}  # asked: the pointers of the last queue
+        self.doorbells = 1024  # of the process. Source: kfd_device_queue_manager.c, allocate_doorbell
         self.page = 0
         self.vms = {}
         self.come = {}  # event: what a wait finds
         self.gpus = []  # in the order of the topology
         self.peers = False  # whether one GPU's VRAM is mapped for another: HSA_AMD_P2P
+        self.shared = []  # what GPUs reach of the process by HSA_AMD_SVM: gpu_id, address, size, flags; None without it
         self.exported = {}  # file descriptor: the memory below it, of whichever process
         for folder in ("dev/dri", "sys/class/kfd/kfd/topology/nodes"):
             (root / folder).mkdir(parents=True)
@@ -99,10 +103,12 @@ class Compute:
 
     # --- calls ---
     def ioctl(self, node, request, argument):
-        call = CALLS[request]
+        call = CALLS.get(request) or CALLS[request & ~(0x3FFF << 16) | kfd.kfd_ioctl_svm_args.SIZE << 16]
         size = request >> 16 & 0x3FFF
         struct = ARGUMENTS[call]
-        assert size == struct.SIZE == len(argument), call
+        # kfd_chardev.c, kfd_ioctl: the call may have a longer argument; kfd_ioctl_svm's holds the attributes
+        more = ATTRIBUTE.SIZE * struct.view(argument).nattr if call == "svm" else 0
+        assert size == struct.SIZE + more == len(argument), call
         assert request >> 8 & 0xFF == kfd.AMDKFD_IOCTL_BASE
         os.fstat(node)
         self.log.append(call)
@@ -181,6 +187,18 @@ class Compute:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return self.exported[node]
 
+    def svm(self, args):
+        if self.shared is None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        assert not (args.start_addr | args.size) % 4096
+        assert args.op == kfd.KFD_IOCTL_SVM_OP_SET_ATTR
+        asked = {args.attrs[place].type: args.attrs[place].value for place in range(args.nattr)}
+        gpu_id = asked.pop(kfd.KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE)
+        if gpu_id not in self.vms:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.shared.append((gpu_id, args.start_addr, args.size, asked.pop(kfd.KFD_IOCTL_SVM_ATTR_SET_FLAGS)))
+        assert not asked
+
     def free_memory_of_gpu(self, args):
         assert args.handle not in {handle for handle, _ in self.mapped}
         assert args.handle != self.page
@@ -190,6 +208,8 @@ class Compute:
         args.available = 20 << 30
 
     def create_queue(self, args):
+        if len(self.queues) >= self.doorbells:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         args.queue_id, self.next = self.next, self.next + 1
         args.doorbell_offset = 0
         self.queues[args.queue_id] = (args.queue_type, args.ring_size)

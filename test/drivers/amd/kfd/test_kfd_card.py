@@ -19,7 +19,7 @@ from ringup.drivers.amd.kfd.memory import KfdMemory
 from ringup.drivers.amd.kfd.queues import KfdHostDataPath, KfdQueues, save_area
 from ringup.drivers.poll import Poller
 from ringup.drivers.transport.kfd import transport
-from ringup.drivers.transport.kfd.calls import HwException, MemoryFault
+from ringup.drivers.transport.kfd.calls import HwException, MemoryFault, Queue
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.kfd.process import Process
 from ringup.drivers.transport.kfd.topology import gpus
@@ -114,6 +114,54 @@ def test_memory_that_begins_inside_a_page_is_given_with_its_pages(compute, memor
         memory.pin(memoryview(bytes(100)))
 
 
+# kfd_ioctl.h: KFD_IOCTL_SVM_FLAG_HOST_ACCESS, COHERENT, GPU_EXEC, GPU_ALWAYS_MAPPED
+SHARED = 1 | 2 | 0x10 | 0x40
+
+
+def test_memory_of_the_process_is_shared_at_its_own_address(compute, memory):
+    pages = mmap.mmap(-1, 16384)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    first, second = memoryview(pages)[100:5000], memoryview(pages)[5000:6000]
+    shared, other = memory.share(first, "first"), memory.share(second, "second")
+    assert (shared.gpu_va, other.gpu_va) == (start + 100, start + 5000)
+    assert compute.shared == [(GPU_ID, start, 8192, SHARED), (GPU_ID, start + 4096, 4096, SHARED)]
+    shared.view[0] = 7
+    assert pages[100] == 7
+    with pytest.raises(ValueError, match=r"the card reaches this memory already: it is byte 0x0 of .*first"):
+        memory.share(first)
+    with pytest.raises(ValueError, match="has no file descriptor"):
+        memory.export(shared)
+    # the kernel is not asked to end it: it would forget to unmap the pages later
+    shared.free()
+    assert shared.freed
+    assert len(compute.shared) == 2
+    assert memory.share(first).gpu_va == start + 100
+
+
+@pytest.mark.parametrize(
+    ("shared", "code", "error", "words"),
+    [
+        (None, 0, NotSupported, "sharing 4096 bytes .data.: AMDKFD_IOC_SVM: .*built without HSA_AMD_SVM"),
+        ([], errno.EINVAL, NotSupported, "shares no memory of processes with this card"),
+        ([], errno.EADDRINUSE, TransportError, "a buffer of a card, or memory that is pinned, has these addresses"),
+        ([], errno.EFAULT, TransportError, "not this process's own"),
+        ([], errno.ENOTTY, NotSupported, r"its interface is 1\.17, it takes 1\.5, update the kernel"),
+    ],
+)
+def test_a_kernel_that_shares_no_memory_says_why(compute, memory, shared, code, error, words):
+    compute.shared = shared
+    if code:
+        compute.fails["svm"] = code
+    pages = mmap.mmap(-1, 4096)
+    before = memory.va.used_bytes
+    with pytest.raises(error, match=words):
+        memory.share(memoryview(pages), "data")
+    assert memory.va.used_bytes == before
+    assert memory.stats()["host"].buffers == 0
+    # nothing holds the pages
+    pages.close()
+
+
 @pytest.mark.parametrize("call", ["alloc_memory_of_gpu", "map_memory_to_gpu"])
 def test_memory_that_is_refused_leaves_nothing(compute, memory, call):
     free = memory.va.free_bytes
@@ -178,15 +226,60 @@ def test_a_card_that_its_driver_has_given_up_is_lost_though_it_is_listed(compute
     device.close()
 
 
+def test_a_card_that_leaves_amdgpu_stops_the_others_where_the_kernel_says_so(compute, both, monkeypatch):
+    """As Linux 6.12 does: it takes all queues off all cards, and refuses /dev/kfd to all processes."""
+    nodes = gpus(compute.kernel)
+    for node in nodes:
+        node.function.path.mkdir(parents=True, exist_ok=True)
+        (node.function.path / "driver").symlink_to("../../drivers/amdgpu")
+    compute.node(3, PROPERTIES | {"drm_render_minor": 130, "location_id": 0x500}, gpu_id=6)
+    (compute.root / "dev/dri/renderD130").write_bytes(bytes(1 << 16))
+    device = KfdDevice("kfd:2", gpus(compute.kernel)[2], compute.process)
+    device.check("waiting")
+    (nodes[0].function.path / "driver").unlink()
+    # newer kernels may let the others run
+    device.check("waiting")
+    open_ = os.open
+
+    def refuse(path, flags, *rest, **more):
+        if str(path).endswith("/dev/kfd"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return open_(path, flags, *rest, **more)
+
+    monkeypatch.setattr("ringup.drivers.transport.kfd.process.os.open", refuse)
+    with pytest.raises(
+        DeviceHung,
+        match=r"waiting: no queue runs on kfd:2 any more: amdgpu was taken from the card at 0000:03:00\.0.*"
+        "`modprobe -r amdgpu` and `modprobe amdgpu`",
+    ):
+        device.check("waiting")
+    assert device.stopped
+    device.close()
+    with pytest.raises(DeviceHung, match=r"opening kfd:2: amdgpu was taken from the card at 0000:03:00\.0"):
+        KfdDevice("kfd:2", gpus(compute.kernel)[2], compute.process)
+    with pytest.raises(TransportError, match=r"opening /dev/kfd: .*about to sleep, or a card was taken from amdgpu"):
+        KfdDevice("kfd:2", gpus(compute.kernel)[2], Process(compute.kernel))
+
+
 # cwsr_size and ctl_stack_size as Linux 6.12 tells them of a navi31 with 96 units; the rest: kfd_queue.c,
 # debug_memory_size = 96 * 32 * 32
 def test_the_area_of_saved_waves_is_that_of_the_kernel(compute):
     node = gpus(compute.kernel)[0]
     assert save_area(node) == (40960, 46047232, 46047232 + 98304)
+    # 38 units and 4 engines on each of 8 dies; kfd_queue.c: 512 waves of an engine at most, 40 of a unit
+    compute.node(1, MI300X)
+    stack, registers = 40 + 1520 * 8 + 8, 38 * (0x80000 + 0x4000 + 0x10000 + 0x1000)
+    waves = -(-stack // 4096) * 4096 + registers
+    assert save_area(gpus(compute.kernel)[0]) == (12288, waves, -(-8 * (waves + 1520 * 32) // 4096) * 4096)
     compute.node(1, PROPERTIES | {"cwsr_size": 8 << 20, "ctl_stack_size": 8192})
     assert save_area(gpus(compute.kernel)[0])[:2] == (8192, 8 << 20)
 
 
+# of the topology of Linux 6.12 with a virtual MI300X
+MI300X = PROPERTIES | {
+    "simd_count": 1216, "simd_per_cu": 4, "array_count": 32, "simd_arrays_per_engine": 1, "cu_per_simd_array": 10,
+    "num_xcc": 8, "max_waves_per_simd": 8, "gfx_target_version": 90402, "wave_front_size": 64, "device_id": 0x74A1,
+}  # fmt: skip
 OTHER_ID = 5
 
 
@@ -303,6 +396,62 @@ def test_a_queue_of_hsa_is_asked_for_with_its_object(compute, device, memory):
     assert compute.queues == {}
 
 
+def test_dies_of_a_core_share_a_queue_of_hsa_and_count_anew_when_it_is_mapped_again(compute, device):
+    """One descriptor for all dies, memory for the waves of each, and cleared memory in which they meet."""
+    compute.node(1, MI300X)
+    (compute.root / "dev/dri/renderD128").write_bytes(bytes(1 << 16))
+    device.node = gpus(compute.kernel)[0]
+    memory = KfdMemory(device, 24 << 30, large_bar=False)
+    poller = Poller(device, lambda last: None, lambda looked: False, lambda error: None)
+    queues = KfdQueues(device, memory, (9, 4, 3), (4, 4, 2), poller, Owner("kfd:0"))
+    queue = queues.aql()
+    meeting = queue.memory.meeting()
+    where = [handle for handle, (gpu_va, _, _) in compute.memory.items() if gpu_va == meeting.gpu_va]
+    assert compute.memory[where[0]][2] & (VRAM | PUBLIC) == VRAM
+    assert queues._core.dies == 8
+    (saved,) = [size for gpu_va, size, _ in compute.memory.values() if size > 100 << 20]
+    assert saved == save_area(device.node).whole
+    queue.hardware.reset()
+    queues.map_again(queue, DeviceHung("reset"))
+    again = [handle for handle, (gpu_va, _, _) in compute.memory.items() if gpu_va == meeting.gpu_va]
+    assert (len(again), again == where) == (1, False)
+    assert {gpu for handle, gpu in compute.mapped if handle == again[0]} == {GPU_ID}
+    # a queue for PM4 is one die's
+    queues.compute()
+    assert [kind for kind, _ in compute.queues.values()] == [Queue.AQL, Queue.PM4]
+    queues.close(patient=False)
+    memory.close()
+    assert len(compute.memory) == 1
+
+
+def test_doorbells_that_run_out_leave_nothing_and_come_back_with_a_closed_queue(compute, device, memory):
+    poller = Poller(device, lambda last: None, lambda looked: False, lambda error: None)
+    queues = KfdQueues(device, memory, (11, 0, 0), (6, 0, 0), poller, Owner("kfd:0"))
+    compute.doorbells = 3
+    made = [queues.compute(), queues.aql(), queues.copy(1)]
+    before, used = dict(compute.memory), memory.va.used_bytes
+    for make in (queues.compute, queues.aql, lambda: queues.copy(0)):
+        with pytest.raises(OutOfMemory, match="the doorbells of this process are used up: close a queue"):
+            make()
+    assert compute.memory == before
+    assert memory.va.used_bytes == used
+    assert len(queues.queues) == 3
+    made[2].close()
+    queues.copy(0)
+    queues.close(patient=False)
+    assert compute.queues == {}
+
+
+@pytest.mark.parametrize(("version", "kind"), [((1, 17), Queue.SDMA_OF_ENGINE), ((1, 16), Queue.SDMA)])
+def test_a_kernel_too_old_to_be_told_an_engine_chooses_it(compute, device, memory, version, kind):
+    device.calls._version = version
+    poller = Poller(device, lambda last: None, lambda looked: False, lambda error: None)
+    queues = KfdQueues(device, memory, (11, 0, 0), (6, 0, 0), poller, Owner("kfd:0"))
+    queues.copy(1)
+    assert [asked for asked, _ in compute.queues.values()] == [kind]
+    queues.close(patient=False)
+
+
 @pytest.mark.parametrize(("target", "chip"), [(110000, "navi31"), (110002, "navi33"), (110001, "navi32")])
 def test_chips_are_known_by_their_target(compute, target, chip):
     compute.node(1, PROPERTIES | {"gfx_target_version": target})
@@ -313,8 +462,8 @@ def test_an_unknown_chip_and_an_old_kernel_are_refused(compute):
     compute.node(1, PROPERTIES | {"gfx_target_version": 90010})
     with pytest.raises(NotSupported, match=r"the card is a gfx90a; ringup drives .*navi31 \(gfx1100\)"):
         identify(gpus(compute.kernel)[0])
-    compute.node(1, PROPERTIES | {"gfx_target_version": 90402})
-    with pytest.raises(NotSupported, match=r"queues of gfx942 through amdkfd"):
+    compute.node(1, PROPERTIES | {"gfx_target_version": 90500})
+    with pytest.raises(NotSupported, match=r"queues of gfx950 through amdkfd"):
         save_area(gpus(compute.kernel)[0])
     compute.node(1)
     (compute.root / "sys/bus/pci/devices/0000:03:00.0/ip_discovery/die/0/GC/0/major").unlink()
