@@ -39,9 +39,9 @@ class Bench:
 
 
 def pytest_generate_tests(metafunc):
-    """Under `--fuzz` tests run on navi48 too."""
+    """Under `--fuzz` tests run on navi48 and an MI300X too."""
     if "small" not in metafunc.fixturenames:
-        found = ["navi31", pytest.param("navi48", marks=pytest.mark.fuzz)]
+        found = ["navi31", *(pytest.param(one, marks=pytest.mark.fuzz) for one in ("navi48", "mi300x"))]
         metafunc.parametrize("chip_of_card", found, indirect=True)
 
 
