@@ -14,7 +14,8 @@ single wave, whichever is longer.
 | L0 cache | bytes / 64 | the same width; everything hits, accesses are coalesced |
 
 On CDNA3, a wave64 takes four cycles of the VALU, a matrix instruction four for each pass, and four SIMDs share the 128
-bytes (CDNA3 white paper; AMD's matrix instruction calculator).
+bytes (CDNA3 white paper; AMD's matrix instruction calculator). CDNA4's LDS has 256 bytes a cycle
+(`instructions/limits.py`).
 
 Left out: instruction fetch, bank conflicts, cache misses and DRAM, the return of stores, waves that do not run in
 step, register-cache misses.
@@ -31,8 +32,8 @@ from ringup.compiler.amd.instructions.limits import limits
 from ringup.compiler.amd.instructions.steps import Program, Step
 from ringup.compiler.amd.passes.waits import waits_of
 
-# Bytes a cycle of a CU's LDS, and of its L0 cache, which its SIMDs share.
-CU_BYTES_A_CYCLE = 128
+# Bytes a cycle of a CU's L0 cache, which its SIMDs share.
+CACHE_WIDTH = 128
 # Iterations after which a loop is in its steady state.
 ROUNDS = 3
 _BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
@@ -92,7 +93,7 @@ def _estimate(program: Program, block: Block, steps: list[Step], waves: int, *, 
         before = wave.cycle
         wave.run(steps)
     alone = wave.cycle - before
-    busy = _busy(steps, program.wave_size, _width(program))
+    busy = _busy(steps, program.wave_size, _widths(program))
     unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
     together = max(most * waves, alone)
     busy["each"] = round(together / max(1, waves))
@@ -107,12 +108,19 @@ def _bytes(step: Step, lanes: int) -> int:
     return bits // 8 * lanes * (2 if "2addr" in name else 1)
 
 
-def _width(program: Program) -> int:
-    """Return the bytes a cycle that one SIMD gets from LDS and from the cache."""
-    return CU_BYTES_A_CYCLE // limits(program.code.target).simds
+class _Widths(NamedTuple):
+    """The bytes a cycle that one SIMD gets from LDS and from the cache."""
+
+    lds: int
+    vmem: int
 
 
-def _busy(steps: list[Step], lanes: int, width: int) -> dict[str, int]:
+def _widths(program: Program) -> _Widths:
+    row = limits(program.code.target)
+    return _Widths(row.lds_width // row.simds, CACHE_WIDTH // row.simds)
+
+
+def _busy(steps: list[Step], lanes: int, widths: _Widths) -> dict[str, int]:
     passes = lanes // 32
     busy: dict[str, int] = {}
 
@@ -131,9 +139,9 @@ def _busy(steps: list[Step], lanes: int, width: int) -> dict[str, int]:
         elif kind in VECTOR:
             add("valu", effects.cycles * passes)
         elif effects.memory == "lds":
-            add("lds", -(-_bytes(step, lanes) // width))
+            add("lds", -(-_bytes(step, lanes) // widths.lds))
         elif kind == "vmem":
-            add("vmem", -(-_bytes(step, lanes) // width) if effects.memory else 1)
+            add("vmem", -(-_bytes(step, lanes) // widths.vmem) if effects.memory else 1)
         elif kind in ("salu", "branch", "smem"):
             add("scalar", 1)
     return busy
@@ -146,7 +154,7 @@ class _Wave:
 
     def __init__(self, program: Program) -> None:
         self.cycle = 0
-        self._counters, self._width = program.table.counters, _width(program)
+        self._counters, self._widths = program.table.counters, _widths(program)
         self._ready: dict[int, int] = {}
         self._free: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
@@ -168,9 +176,9 @@ class _Wave:
             kind = effects.kind
             pool = "valu" if kind in VECTOR and kind != "trans" else kind
             start = max(start, self._free.get(pool, 0))
-            taken = (
-                -(-_bytes(step, 32) // self._width) if effects.memory and kind in ("lds", "vmem") else effects.cycles
-            )
+            taken = effects.cycles
+            if effects.memory and kind in ("lds", "vmem"):
+                taken = -(-_bytes(step, 32) // (self._widths.lds if kind == "lds" else self._widths.vmem))
             self._free[pool] = start + taken
             self.cycle = start + 1
             if effects.counters:

@@ -28,7 +28,8 @@ class Chip(NamedTuple):
     memory_bytes_s: float
 
 
-# Source: AMD's product pages: boost clock, memory bandwidth.
+# Source: AMD's product pages: boost clock, memory bandwidth. MI355X: 256 CUs (ROCm documentation, "AMD GPU
+# specifications") of 8192 operations of FP8 a cycle make its 5 PFLOPS at 2400 MHz (AMD at ISSCC 2026).
 CHIPS: Final = {
     "gfx1100": Chip("Radeon RX 7900 XTX", 2500, 960e9),
     "gfx1151": Chip("Radeon 8060S", 2900, 256e9),

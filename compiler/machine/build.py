@@ -33,6 +33,9 @@ class Builder:
         self.function = Function(name, tuple(params), Region(), group_size, wave_size=wave_size)
         self._regions = [self.function.body]
         self._known: Scoped[tuple[object, ...], Value] = Scoped()
+        # For a value that was converted from a narrower form in memory: that form, by the name of its type. Whoever
+        # stores or multiplies the narrow form need not convert back.
+        self.narrow_forms: dict[tuple[Value, str], Value] = {}
 
     def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
         """Return the value of an operation: an equal one in scope, a folded constant, or a new one at the end of the

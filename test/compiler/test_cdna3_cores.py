@@ -201,6 +201,16 @@ def test_tiles_with_one_slice_in_lds_wait_until_every_wave_has_read_it(slices):
     assert binary.lds_bytes == slices * (128 + 64) * (64 * 2 + 16)
 
 
+@pytest.mark.fuzz
+def test_a_group_of_cdna4_has_more_lds():
+    a, b = numbers(70, 256, kind=np.float16), numbers(256, 50, kind=np.float16)
+    cores = on_cores.Cores(Chosen(MatrixTile(128, 128, 128, 4, 2, 1.0, 64, 1)), "gfx950")
+    with device(cores):
+        found = (Tensor(a).cast("float32") @ Tensor(b).cast("float32")).numpy()
+    np.testing.assert_allclose(found, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-4, atol=1e-4)
+    assert cores.graph.binaries[0].lds_bytes == 69632
+
+
 def test_products_of_unsigned_bytes_have_no_matrix_instruction():
     a, b = (Tensor(np.zeros((32, 32), np.uint8)).cast("uint32") for _ in range(2))
     assert "_mfma_" not in listed(a @ b, "gfx942")

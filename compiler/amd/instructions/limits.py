@@ -36,7 +36,8 @@ class Limits:
     """The resources of one processor. `vgprs`: rows of a SIMD's register file, allocated in steps of `granule`, and
     encoded in the kernel descriptor in steps of `encoded`.
 
-    `simds` share `lds_bytes`, which are allocated in steps of `lds_granule`. `padded_sgprs`: the number of user and
+    `simds` share `lds_bytes`, which are allocated in steps of `lds_granule`, and `lds_width` bytes of it a cycle.
+    `padded_sgprs`: the number of user and
     group-id SGPRs that a kernel must enable. `vgpr_align`: the number of the first of several VGPRs is a multiple.
     """
 
@@ -48,6 +49,7 @@ class Limits:
     simds: int = 2
     lds_bytes: int = 65536
     lds_granule: int = 1024
+    lds_width: int = 128
     max_vgprs: int = 256
     max_sgprs: int = 106
     padded_sgprs: int = 0
@@ -87,8 +89,8 @@ LIMITS: Final = {
     "gfx1151": Limits(vgprs=1536, granule=24, encoded=8),
     "gfx1201": Limits(vgprs=1536, granule=24, encoded=8),
     "gfx942": _CDNA,
-    # Source: CDNA4 ISA reference, "LDS": 160 KiB in blocks of 1280 bytes.
-    "gfx950": replace(_CDNA, lds_bytes=160 << 10, lds_granule=1280),
+    # Source: CDNA4 ISA reference, "LDS": 160 KiB in blocks of 1280 bytes, in 64 banks of 4 bytes.
+    "gfx950": replace(_CDNA, lds_bytes=160 << 10, lds_granule=1280, lds_width=256),
 }
 
 

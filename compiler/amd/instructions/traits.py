@@ -97,14 +97,14 @@ def _eighths(depth: int) -> dict[str, MatrixTraits]:
 
 _CDNA4_MATRIX |= _eighths(128)
 _CDNA4_SHALLOW = {one: _CDNA3_MATRIX[one] for one in ("float16", "bfloat16")} | _eighths(32)
-# Of one group.
-LDS_BYTES = 64 << 10
+# Of one group. Source of CDNA4's: its ISA reference, "Local Data Share": a group can have all of it.
+LDS_BYTES, CDNA4_LDS_BYTES = 64 << 10, 160 << 10
 TRAITS = {
     "gfx1100": Traits(32, 96, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1201": Traits(32, 64, LDS_BYTES, 1024, _RDNA4_MATRIX),
     "gfx942": Traits(64, 304, LDS_BYTES, 1024, _CDNA3_MATRIX, simds=4),
-    "gfx950": Traits(64, 256, LDS_BYTES, 1024, _CDNA4_MATRIX, _CDNA4_SHALLOW, simds=4),
+    "gfx950": Traits(64, 256, CDNA4_LDS_BYTES, 1024, _CDNA4_MATRIX, _CDNA4_SHALLOW, simds=4),
 }
 
 

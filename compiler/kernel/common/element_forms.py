@@ -51,7 +51,10 @@ def from_memory(build: Builder, value: Value, dtype: DType) -> Value:
     if dtype is dtypes.bfloat16:
         return build.op("fconvert", F32, value)
     if dtype.is_float and dtype.bits == 8:
-        return float8_value(build, build.op("zext", I32, value), dtype)
+        bits = build.op("zext", I32, value)
+        made = float8_value(build, bits, dtype)
+        build.narrow_forms[made, dtype.name] = bits
+        return made
     return value
 
 
@@ -64,7 +67,8 @@ def to_memory(build: Builder, value: Value, dtype: DType) -> Value:
     if dtype is dtypes.bfloat16:
         return build.op("fconvert", BF16, value)
     if dtype.is_float and dtype.bits == 8:
-        return build.op("truncate", I8, float8_bits(build, value, dtype))
+        bits = float8_loaded(build, value, dtype)
+        return build.op("truncate", I8, float8_bits(build, value, dtype) if bits is None else bits)
     return value
 
 
@@ -122,6 +126,11 @@ def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:
     # A NaN keeps its sign.
     value = build.op("select", F32, is_nan, build.const(float("nan"), F32), value)
     return build.op("bitcast", F32, build.op("or", I32, build.op("bitcast", I32, value), sign))
+
+
+def float8_loaded(build: Builder, value: Value, dtype: DType) -> Value | None:
+    """Return the eight bits (an i32) from which `from_memory` made a value, None if it made it of something else."""
+    return build.narrow_forms.get((value, dtype.name))
 
 
 def float8_bits(build: Builder, value: Value, dtype: DType) -> Value:

@@ -21,6 +21,7 @@ from ringup.compiler.schedule.views import Point, Within, within
 
 # The widest LDS access.
 STORE_BYTES = 16
+DWORD = 4
 
 
 class Operand(NamedTuple):
@@ -56,9 +57,12 @@ class Staging:
         while long > 1 and (each % long or not divides(long, operand.run) or (depth if self._along_k else size) % long):
             long //= 2
         across = 1
-        if not by_k and not self._along_k and each % (2 * long) == 0:
-            # Two rows of k, so that pairs of narrow elements are stored together.
-            across = 2
+        if not by_k and not self._along_k:
+            # Several rows of k, so that narrow elements are stored together: two, or four bytes.
+            rows = max(2, DWORD // type_.size_bytes)
+            while rows > 2 and each % (rows * long) and long > DWORD:
+                long //= 2
+            across = next((count for count in (rows, 2) if each % (count * long) == 0 and depth % count == 0), 1)
         self._own, self._k = (across, long) if self._along_k else (long, across)
         self._fast_count = (depth // self._k) if self._along_k else (size // self._own)
         self._slow_count = (size // self._own) if self._along_k else (depth // self._k)
@@ -99,11 +103,17 @@ class Staging:
                         mask = masked(self._frame, within(at_k, 0, operand.k_size), mask)
                     requests.append((point, mask))
         values = expressions.values(operand.factor, requests)
-        build, dtype = self._frame.build, operand.factor.dtype
-        return [
-            element_forms.to_memory(build, zeroed(build, value, mask), dtype)
-            for value, (_, mask) in zip(values, requests, strict=True)
-        ]
+        return [self._stored(value, mask) for value, (_, mask) in zip(values, requests, strict=True)]
+
+    def _stored(self, value: Value, mask: Value | None) -> Value:
+        """Return a value in its form in memory, 0 where the mask is false. A float of 8 bits that was loaded is used as
+        it was, without a conversion.
+        """
+        build, dtype = self._frame.build, self._operand.factor.dtype
+        bits = element_forms.float8_loaded(build, value, dtype)
+        if bits is not None:
+            return build.op("truncate", self.type, zeroed(build, bits, mask))
+        return element_forms.to_memory(build, zeroed(build, value, mask), dtype)
 
     def put(self, values: Sequence[Value], offset: Value) -> None:
         """Store a slice's elements to LDS, at the operand's place plus an offset in bytes."""

@@ -25,8 +25,10 @@ from ringup.compiler.machine.ir import I32, Value
 FRAGMENT = 16
 # Lanes of RDNA's waves, for which TILES are.
 WAVE = 32
-# The usual depth of a tile.
-DEEP = 32
+# The usual depth of a tile. Tiles beyond the second depth are for kernels of one sum along one axis whose last slice is
+# not filled up with many zeros: at most an eighth of the sum. In a convolution, each of a thread's many elements would
+# have an address of its own.
+DEEP, VERY_DEEP = 32, 64
 # For each factor dtype, the dtype of the sums.
 SUMS = {
     dtypes.float16: dtypes.float32,
@@ -93,12 +95,16 @@ TRIED = (
 # room for a second wave on each SIMD; without it the matrix unit waits for LDS.
 WIDE_TILES = (
     MatrixTile(256, 128, 64, 4, 2, 1.05, slices=1),
+    MatrixTile(128, 128, 128, 4, 2, 1.02, slices=1),
     MatrixTile(128, 128, 64, 4, 2, 1.0, slices=1),
     MatrixTile(128, 64, 64, 2, 2, 0.95, slices=1),
     MatrixTile(64, 128, 64, 2, 2, 0.95, slices=1),
+    MatrixTile(64, 64, 256, 4, 2, 0.77, slices=1),
+    MatrixTile(64, 64, 128, 4, 2, 0.76, slices=1),
     MatrixTile(64, 64, 64, 4, 2, 0.75),
     MatrixTile(32, 64, 64, 2, 2, 0.6),
     MatrixTile(64, 32, 64, 2, 2, 0.6),
+    MatrixTile(32, 32, 256, 2, 2, 0.51, slices=1),
     MatrixTile(32, 32, 64, 2, 2, 0.5),
     MatrixTile(128, 128, 32, 4, 2, 0.9, slices=1),
     MatrixTile(128, 64, 32, 2, 2, 0.85, slices=1),
@@ -279,15 +285,21 @@ def _fitting(tiles: Sequence[MatrixTile], problem: Problem, traits: Traits) -> l
     that LDS does not hold or that are deeper than the sum. `problem` is `narrowed`.
     """
     kind, size_bytes = _kind(problem, traits), problem.sides[0].factor.dtype.size_bytes
-    found = []
+    # By name: tiles that differ only below the least depth are the same, and the first of them counts.
+    found: dict[str, MatrixTile] = {}
     for tile in tiles:
-        if tile.k > DEEP and tile.k > most(problem.depth.size):
+        depth = most(problem.depth.size)
+        is_plain = len(problem.depth.variables) == 1 == len(problem.kernel.folds)
+        if tile.k > DEEP and tile.k > depth:
+            continue
+        if tile.k > VERY_DEEP and not (is_plain and -depth % tile.k * 8 <= depth):
             continue
         k = max(kind.depth, tile.k * 2 // max(2, size_bytes))
         slices = tile.slices * (tile.m + tile.n) * (k * size_bytes + PAD_BYTES)
         if k % kind.depth == 0 and slices <= traits.lds_bytes:
-            found.append(replace(tile, k=k, wave=traits.wave_size))
-    return by_speed(list(dict.fromkeys(found)), problem, traits)
+            made = replace(tile, k=k, wave=traits.wave_size)
+            found.setdefault(str(made), made)
+    return by_speed(list(found.values()), problem, traits)
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:

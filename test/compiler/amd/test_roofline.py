@@ -5,11 +5,13 @@ to count by hand.
 import numpy as np
 import pytest
 
+from ringup.compiler.amd.instructions.traits import traits
 from ringup.compiler.amd.roofline import block_turns, launch
 from ringup.compiler.compile import compile_kernel
 from ringup.compiler.kernel.contraction.fma import FmaTile
 from ringup.compiler.machine.work import UNKNOWN_TURNS, loops, turns, work
 from ringup.compiler.tensor import Size, Tensor
+from ringup.compiler.tensor.order import prepared
 from ringup.compiler.tune import jobs_of, modelled
 
 
@@ -48,6 +50,26 @@ def test_a_matrix_instruction_s_operations_are_shared_by_its_lanes():
     step = step_of(halves @ halves.permute(1, 0))
     assert "matrix" in step.lowered.choice
     assert modelled(step).flops == 2 * 128**3
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "size", "flops", "share"),
+    [
+        ("gfx942", "float16", 1024, 512, 0.35),
+        ("gfx942", "float16", 8192, 512, 0.9),
+        ("gfx950", "float16", 1024, 1024, 0.35),
+        ("gfx950", "float16", 4096, 1024, 0.9),
+        ("gfx950", "float8_e4m3", 8192, 2048, 0.9),
+    ],
+)
+def test_products_reach_a_share_of_the_peak_of_all_matrix_units(target, kind, size, flops, share):
+    """`flops`: operations of a SIMD's unit in a cycle. A product of 1024 has fewer tiles than the card has units."""
+    x, y = (Tensor.empty(size, size, dtype=kind) for _ in range(2))
+    (job,) = jobs_of(prepared([(x.cast("float32") @ y.permute(1, 0).cast("float32")).node]))
+    made = modelled(compile_kernel(job.kernel, job.signature, target))
+    least = made.flops / (traits(target).compute_units * traits(target).simds * flops)
+    assert made.flops == 2 * size**3
+    assert least / made.cycles >= share
 
 
 def test_more_groups_than_fit_take_rounds():
