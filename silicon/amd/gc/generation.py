@@ -36,7 +36,8 @@ class Generation:
     the core; otherwise the RLC runs as soon as its own firmware is loaded. `hubs`: blocks with a VM hub, and the
     prefixes of their registers. `packet_engines`: `me` of a compute queue in packets of the KIQ, and its number in
     registers. `shared_doorbells`: every core of a partition hears all doorbells of its queues, and the range of the
-    compute micro engines keeps none from them.
+    compute micro engines keeps none from them. `gfx9_waves`: the sequencers show waves by GFX9's words, and
+    SQ_IND_INDEX selects the SIMD.
     """
 
     compute_mqd: type[Struct]
@@ -51,6 +52,7 @@ class Generation:
     hubs: tuple[tuple[str, str], ...] = (("gc", "GC"), ("mmhub", "MM"))
     packet_engines: tuple[tuple[int, int], ...] = ((1, 1), (2, 2))
     shared_doorbells: bool = False
+    gfx9_waves: bool = False
 
 
 RDNA3 = Generation(
@@ -69,5 +71,5 @@ CDNA3 = Generation(
     mqd.v9_mqd, None, mqd.v9_sdma_mqd, None, (psp.GFX_FW_TYPE_RLC_G,), False,
     microengines=(1, 2), mec=MecControl("CP_MEC_CNTL", "mec_me{me}_halt", "mec_me{me}_pipe{pipe}_reset"), autoload=False,
     hubs=(("gc", ""), ("mmhub", "")), packet_engines=((0, 1), (1, 2)),
-    shared_doorbells=True,
+    shared_doorbells=True, gfx9_waves=True,
 )  # fmt: skip

@@ -76,7 +76,7 @@ class Sequencers:
     ) -> None:
         self._cells, self._grbm, self._waves, self._kill = cells, grbm, waves, kill
         version = grbm.row.version
-        self._is_gfx9 = version < (10,)
+        self._is_gfx9 = grbm.row.generation.gfx9_waves
         self._index, self._order = gc_sq.SQ_IND_INDEX.at(version), gc_sq.SQ_CMD.at(version)
         # the trap state is another word since 12.0
         known = gc_sq.PLACES[version]

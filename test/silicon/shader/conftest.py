@@ -131,6 +131,8 @@ _CDNA3_SPELLINGS = (
     (r"global_load_addtid_b32 (v\d+), (\S+)", r"global_load_dword \1, v46, \2"),
     (r"global_store_addtid_b32 (v\d+), (\S+)", r"global_store_dword v46, \1, \2"),
 )  # fmt: skip
+# Processors whose waves have 64 lanes only.
+CDNA = ("gfx942", "gfx950")
 _LANE_OFFSETS = "v_mbcnt_lo_u32_b32 v46, -1, 0\nv_mbcnt_hi_u32_b32 v46, -1, v46\nv_lshlrev_b32 v46, 2, v46"
 
 
@@ -141,7 +143,7 @@ def _gcn_names():
 
 
 def _spelled_for_cdna3(text):
-    """Return a program for gfx1100 as one for gfx942, with wait states between all instructions."""
+    """Return a program for gfx1100 as one for CDNA, with wait states between all instructions."""
     for old, new in _CDNA3_SPELLINGS:
         text = re.sub(old, new, text)
     names = _gcn_names()
@@ -153,7 +155,7 @@ def _spelled_for_cdna3(text):
 
 def spelled_for(processor, text):
     """Return a program for gfx1100 as one for another processor."""
-    if processor == "gfx942":
+    if processor in CDNA:
         return _spelled_for_cdna3(text)
     if processor == "gfx1201":
         for old, new in _RDNA4_SPELLINGS:
@@ -181,7 +183,7 @@ class Machine:
         """Assemble `text` and begin its dispatch. By default it is one wave32 of 32 work-items, with `user_sgprs` from
         s[0:1] on.
         """
-        lanes = 64 if self.engine.target in ("gfx942", "gfx950") else 32
+        lanes = 64 if self.engine.target in CDNA else 32
         values = {
             "wave_size": lanes,
             "group_size": (lanes, 1, 1),
@@ -302,7 +304,7 @@ def machine(request, assemble):
     return Machine(assemble, engine, respells=target != "gfx1100")
 
 
-@pytest.fixture(params=["gfx1100", "gfx1201", "gfx942"])
+@pytest.fixture(params=["gfx1100", "gfx1201", "gfx942", pytest.param("gfx950", marks=pytest.mark.fuzz)])
 def machine_of_each(request, assemble):
     """A `Machine` of each generation with empty memory, for programs that are written for gfx1100."""
     return Machine(assemble, Interpreter(target=request.param), respells=True)

@@ -27,6 +27,9 @@ OFFSETS = (0, 0, 1, 2, 3, 4, 8, 100, 252, 255, 256, 1000, 65535)
 SPECIAL = (0, 1, 3, 0x8000_0000, 0x7F80_0000, 0x7FC0_0000, 0x3F80_0000, 0xFFFF_FFFF, 0x7FF0_0000, 0x7FF8_0000)
 
 
+CDNA = ("gfx942", "gfx950")
+
+
 def words(name):
     """Return the registers of a lane's data."""
     return next((count for ending, count in (("128", 4), ("96", 3), ("64", 2)) if ending in name), 1)
@@ -43,7 +46,7 @@ class Program:
         self.random, self.target = random.Random(seed), target
         pick = self.random.choice
         self.lanes, self.lds_bytes = pick((32, 64)), pick((64, 256, 512, 1024))
-        if target == "gfx942":
+        if target in CDNA:
             self.lanes = 64
         self.strict, self.unaligned = pick((True, False, False)), pick((True, False))
         self.lines = [
@@ -104,6 +107,9 @@ class Program:
             f"offset0:{number(256)} offset1:{number(256)}",
         )
         how = number(9)
+        if how == 0 and self.target == "gfx950" and number(2):
+            name = pick(("b64_tr_b16", "b64_tr_b8", "b64_tr_b4", "b96_tr_b6"))
+            return f"s_mov_b64 exec, -1\n ds_read_{name} {span(10, 3 if '96' in name else 2)}, {at} {offset}"
         if how == 0:
             name = pick(LOADS)
             return f"ds_load_{name} {span(10, words(name))}, {at} {offset}"
@@ -140,7 +146,7 @@ class Program:
         # The lane number may be any number: its low bits count.
         lane = f"s{pick((32, 33, 34))}"
         # CDNA3 reads one scalar.
-        target_lane = number(65) if self.target == "gfx942" else lane
+        target_lane = number(65) if self.target in CDNA else lane
         return pick((f"v_readlane_b32 s30, v20, {lane}", f"v_writelane_b32 v20, s30, {target_lane}"))
 
 

@@ -13,6 +13,7 @@ from ringup.silicon.shader.amd.interpreter.formats import FORMATS
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
 
+CDNA = ("gfx942", "gfx950")
 ROUNDS = 3
 INSTRUCTIONS = 12
 IN, OUT, WORK = 0x20_0000, 0x80_0000, 0x60_0000
@@ -41,7 +42,7 @@ class Program:
 
     def __init__(self, seed, target="gfx1100"):
         self.random, self.target = np.random.default_rng(seed), target
-        self.lanes = 64 if target == "gfx942" else int(self.random.choice([32, 64]))
+        self.lanes = 64 if target in CDNA else int(self.random.choice([32, 64]))
         # On RDNA4 a scalar that the vector ALU read before may be read again after a wait.
         self.settle = "s_wait_alu depctr_sa_sdst(0)\n" if target == "gfx1201" else ""
         self.strict = bool(self.random.integers(2))
@@ -102,7 +103,7 @@ class Program:
         if self.random.integers(10) == 0:
             word3 &= ~(0x3F << 12)
         # Formats and swizzles of CDNA3 are not modelled.
-        if self.target == "gfx942":
+        if self.target in CDNA:
             swizzle, word3 = 0, word3 & ~(0x1FFF << 12) | (word3 >> 12 & 0x3F != 0) << 15
         return WORK & 0xFFFF_FFFF, WORK >> 32 | stride << 16 | swizzle << 30, records, int(word3)
 
@@ -112,7 +113,7 @@ class Program:
         """Return one instruction with its lines: it sets up data and EXEC, executes, and stores the result."""
         kinds = (
             [self.buffer] * 6
-            + [self.typed] * (self.target != "gfx942")
+            + [self.typed] * (self.target not in CDNA)
             + [self.anywhere] * 3
             + [self.scratch] * 2
             + [self.lds] * 4

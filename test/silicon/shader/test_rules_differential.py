@@ -464,6 +464,9 @@ def own_names(of: Generation, kind: str) -> set[str]:
 def test_rules_of_cdna_give_what_the_interpreter_gives(of, kind, bits, seed, translated, interpreted):
     rng = random.Random(f"{kind} {bits} {seed}")
     names = own_names(of, kind)
+    # Products take long to translate. Each seed has a part of CDNA4's.
+    if of is CDNA4 and kind == "matrix":
+        names = set(sorted(names)[seed % 4 :: 4])
     code = instructions(rng, names, 64, each=1, dpp=2, of=of)
     assert {one.mnemonic for one in code} == names
     mine, theirs = translated(code, 64, VGPRS, bits), interpreted(code, 64, VGPRS)

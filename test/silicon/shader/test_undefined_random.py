@@ -11,6 +11,7 @@ from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.amd.translator.translations import THOROUGH
 
+CDNA = ("gfx942", "gfx950")
 OUT = 0x30_0000
 INSTRUCTIONS = 24
 VECTORS, SCALARS = range(2, 12), range(8, 20)
@@ -53,7 +54,8 @@ class Program:
     """
 
     def __init__(self, seed, target="gfx1100"):
-        self.random, self.is_cdna = np.random.default_rng(seed), target == "gfx942"
+        self.random, self.is_cdna = np.random.default_rng(seed), target in CDNA
+        self.is_cdna4 = target == "gfx950"
         self.lines = ["v_lshlrev_b32_e32 v1, 2, v0", "s_mov_b32 vcc_lo, 0x0f0f3355"]
         for one in VECTORS:
             if self.random.integers(3):
@@ -139,7 +141,7 @@ class Program:
         if how == 13:
             return self.indexed() if self.is_cdna else self.by_m0()
         if how > 14:
-            return self.of_cdna()
+            return self.of_cdna4() if self.is_cdna4 and how > 16 else self.of_cdna()
         return f"{pick(SCALAR_TWO)} {s()}, {s()}, {pick([s(), '9'])}"
 
     def of_cdna(self):
@@ -161,6 +163,31 @@ class Program:
             f"v_add_u32_sdwa {v()}, {v()}, {v()} dst_sel:{pick(['BYTE_2', 'DWORD'])} dst_unused:{unused} {' '.join(parts)}",
             f"v_mfma_f32_4x4x4_16b_f16 a[{first}:{last}], {self.pair('v')}, {self.pair('v')}, {pick(['0', f'a[{first}:{last}]'])}",
             f"v_mfma_f64_4x4x4_4b_f64 {self.pair('v')}, {self.pair('v')}, {self.pair('v')}, {pick(['0', self.pair('v')])}",
+        ])  # fmt: skip
+
+    def of_cdna4(self):
+        """Return an instruction that CDNA3 does not have."""
+        pick, v = self.random.choice, self.v
+        a, b = (4 * int(self.random.integers(2)) + VECTORS[0] for _ in range(2))
+        first, last = ACCUMULATED[0], ACCUMULATED[-1]
+        added = pick(["0", f"a[{first}:{last}]"])
+        flags = pick(["", " bound_ctrl:1", " fi:1"])
+        to, other = pick(VECTORS, 2, replace=False)
+        return pick([
+            f"v_permlane{pick([16, 32])}_swap_b32{'_e64' if flags else ''} v{to}, v{other}{flags}",
+            f"v_bitop3_b32 {v()}, {v()}, {v()}, {self.s()} bitop3:{int(self.random.integers(256))}",
+            f"v_prng_b32 {v()}, {v()}",
+            f"v_ashr_pk_u8_i32 {v()}, {v()}, {v()}, {pick(['3', v()])}{pick(['', ' op_sel:[0,0,0,1]'])}",
+            f"v_cvt_scalef32_pk_fp4_f32 {v()}, {v()}, {v()}, {v()} op_sel:[0,0,{pick([0, 1])},0]",
+            f"v_cvt_scalef32_pk_f32_fp8 {self.pair('v')}, {v()}, {v()}",
+            f"v_cvt_scalef32_f16_bf8 {v()}, {v()}, {v()}",
+            f"v_cvt_pk_bf16_f32 {v()}, {v()}, {v()}",
+            f"v_cvt_f32_bf16 {v()}, {v()}",
+            f"v_mfma_f32_16x16x32_f16 a[{first}:{last}], v[{a}:{a + 3}], v[{b}:{b + 3}], {added}",
+            f"v_mfma_scale_f32_16x16x128_f8f6f4 a[{first}:{last}], v[{a}:{a + 3}], v[{b}:{b + 3}], {added}, {v()}, {v()} cbsz:4 blgp:4",
+            f"v_smfmac_f32_16x16x64_bf16 a[{first}:{last}], v[{a}:{a + 3}], v[2:9], {v()}",
+            f"v_add_u32 v{to}, 0x80, v1\n ds_read_b64_tr_b8 {self.pair('v')}, v{to}\n s_waitcnt lgkmcnt(0)",
+            f"ds_write_b32 v1, {v()}\n ds_read_b64_tr_b16 {self.pair('v')}, v1\n s_waitcnt lgkmcnt(0)",
         ])  # fmt: skip
 
     def indexed(self):
@@ -206,7 +233,7 @@ def outcome(machine, engine, text):
     out = machine.buffer(OUT, np.zeros(64))
     run = machine.start(
         text, engine=engine, user_sgprs=(OUT, 0), enable_group_id=(False, False, False), lds_size_bytes=256,
-        acc_count=len(ACCUMULATED) if engine.target == "gfx942" else 0,
+        acc_count=len(ACCUMULATED) if engine.target in CDNA else 0,
     )  # fmt: skip
     run.step(10_000)
     stopped = [

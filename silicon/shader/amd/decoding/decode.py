@@ -60,6 +60,7 @@ class Operand:
     # SDWA: the byte or word that is taken, and whether its sign is extended.
     select: int = gcn.WHOLE_DWORD
     extends: bool = False
+    fills: bool = False  # on GCN: a 16-bit result that clears the other half of its register
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,8 +546,8 @@ def _memory_operand(
             size += 32  # the status dword
     if row.format in images.ADDRESS_FIELDS and name == "vdata":
         size = 32 * images.data_dwords(row.mnemonic, fields, any(one.field == "d16" for one in row.modifiers))
-    acc = gcn.FIRST_ACC * gcn.is_acc(row, facts, fields)
-    return Operand("vgpr", fields[name] + acc, size, facts.type, direction, name)
+    register, fills = fields[name] + gcn.FIRST_ACC * gcn.is_acc(row, facts, fields), gcn.FILLS in row.flags
+    return Operand("vgpr", register, size, facts.type, direction, name, fills=fills and name == "vdst")
 
 
 def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> list[Operand]:

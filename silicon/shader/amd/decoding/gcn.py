@@ -23,6 +23,10 @@ _VECTOR_FORMATS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD"))
 _HALF_TYPES = frozenset(("f16", "i16", "u16", "b16"))
 # Their 16-bit types are halves of whole dwords.
 _WHOLE = ("v_pk_", "v_cvt_scalef32_", "v_cvt_sr_", "v_cvt_pk_bf16_", "v_sat_pk_", "v_dot", "v_sad_u16")
+# Of those with a 16-bit type these give two.
+_PAIRS = ("v_pack_", "v_cvt_pk")
+# A flag of a row: its 16-bit result is one, and clears the other half of its register.
+FILLS = "fills"
 _WHOLE_FIELDS = {"v_mad_u32_u16": ("src2",), "v_mad_i32_i16": ("src2",)}
 # They keep the other half of their register; all others clear it. Source: LLVM GCNSubtarget.cpp,
 # zeroesHigh16BitsOfDest; CDNA3 ISA reference, "V_DIV_FIXUP_F16" and "V_DIV_FIXUP_LEGACY_F16".
@@ -68,7 +72,10 @@ def row_of(row: InstructionFacts) -> InstructionFacts:
         return row._replace(operands=tuple(_OFFSET if one.field == "offset" else one for one in row.operands))
     if row.format not in _VECTOR_FORMATS or row.mnemonic.startswith(_WHOLE):
         return row
-    return row._replace(operands=tuple(_narrow(row, one) for one in row.operands))
+    narrow = row._replace(operands=tuple(_narrow(row, one) for one in row.operands))
+    result = narrow.operands[0] if narrow.operands else None
+    is_one = result is not None and result.size_bits == 32 and result.type in _HALF_TYPES
+    return narrow._replace(flags=narrow.flags | {FILLS}) if is_one and not row.mnemonic.startswith(_PAIRS) else narrow
 
 
 def _narrow(row: InstructionFacts, one: OperandFacts) -> OperandFacts:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.amd.decoding.decode import selected_byte
 from ringup.silicon.shader.amd.decoding.generations import FNUZ, OCP
-from ringup.silicon.shader.amd.writer.arithmetic import as_bits
+from ringup.silicon.shader.amd.writer.arithmetic import Float, as_bits
 from ringup.silicon.shader.amd.writer.wave import rule
 from ringup.silicon.shader.host.emitter import Value, like
 
@@ -141,7 +141,8 @@ def _form(wave: Wave, name: str) -> Small:
 def _convert_one(wave: Wave, ins: Instruction, name: str) -> None:
     whole = wave.src(ins.uses[0], "i32", ins)
     octet = _octet(wave.code, whole, selected_byte(ins))
-    wave.put(ins.defs[0], widened_small(wave.code, octet, _form(wave, name)), ins)
+    number = as_bits(wave.code, widened_small(wave.code, octet, _form(wave, name)))
+    wave.put(ins.defs[0], Float(wave, "f32").result_bits(number, ins), ins)
 
 
 def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
@@ -150,8 +151,8 @@ def _convert_two(wave: Wave, ins: Instruction, name: str) -> None:
     operand = ins.uses[0]
     whole = wave.src(operand, "i16", ins) if operand.size_bits == 16 else wave.src(operand, "i32", ins)
     whole = code.resize(whole, "i32")
-    numbers = (widened_small(code, _octet(code, whole, at), _form(wave, name)) for at in range(2))
-    low, high = (as_bits(code, wave.finished(one, ins)) for one in numbers)
+    numbers = (as_bits(code, widened_small(code, _octet(code, whole, at), _form(wave, name))) for at in range(2))
+    low, high = (Float(wave, "f32").result_bits(one, ins) for one in numbers)
     wide = code.op("shl", code.resize(high, "i64"), wave.const(32, "i64"))
     wave.put(ins.defs[0], code.op("or", code.resize(low, "i64"), wide), ins)
 

@@ -155,7 +155,6 @@ def _matrix_operand(operand: Operand, value: Bits) -> Bits:
 FLUSHING = frozenset(("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32"))
 _UNCLAMPED = ("v_dot2", *MATRIX_PRODUCTS, "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
 _SCALES = {1: 2.0, 2: 4.0, 3: 0.5}
-_PAIRS = ("v_pk_", "v_cvt_pk", "v_pack")
 
 
 def finish(ctx: Ctx, value: Any) -> Any:
@@ -170,9 +169,7 @@ def finish(ctx: Ctx, value: Any) -> Any:
     form = FORMATS.get(target.type)
     if form is None:
         return value
-    # On GCN single halves write a whole register too.
-    is_pair = not ins.generation.is_gcn or ins.mnemonic.startswith(_PAIRS)
-    if form in (F16, BF16) and target.size_bits == 32 and target.kind == "vgpr" and is_pair:
+    if form in (F16, BF16) and target.size_bits == 32 and target.kind == "vgpr" and not target.fills:
         if not ins.clamp:
             return value
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)

@@ -6,7 +6,9 @@ Source: RDNA4 ISA reference, "8-bit Math", "OPSEL with FP8 and BF8 Conversions",
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -86,11 +88,11 @@ def _convert_one(form: Format) -> Vector:
     return lambda ctx, a: widened(form, a >> U32(8 * selected_byte(ctx.ins)))
 
 
-def _convert_two(form: Format) -> Vector:
-    """Return the conversion of two bytes into two registers."""
+def of_two_bytes(widen: Callable[[Bits], Bits]) -> Vector:
+    """Return the conversion of two bytes into two registers. `widen` takes the low byte of dwords."""
 
     def run(_: Ctx, a: Bits) -> Bits:
-        low, high = (widened(form, a >> U32(shift)).astype(np.uint64) for shift in (0, 8))
+        low, high = (widen(a >> U32(shift)).astype(np.uint64) for shift in (0, 8))
         return low | high << np.uint64(32)
 
     return run
@@ -138,7 +140,7 @@ def _dot4(first: Format, second: Format) -> Vector:
 EIGHT_BITS: dict[str, Vector] = {}
 for _name, _form in FORMS.items():
     EIGHT_BITS |= {
-        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": _convert_two(_form),
+        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": of_two_bytes(partial(widened, _form)),
         f"v_cvt_pk_{_name}_f32": _pack(_form), f"v_cvt_sr_{_name}_f32": _stochastic(_form),
     }  # fmt: skip
     EIGHT_BITS |= {f"v_dot4_f32_{_name}_{other}": _dot4(_form, FORMS[other]) for other in FORMS}

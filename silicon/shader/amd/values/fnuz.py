@@ -6,12 +6,14 @@ Source: CDNA3 ISA reference, "FP8 and BF8 Formats", "V_CVT_PK_FP8_F32", "V_CVT_S
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ringup.silicon.shader.amd.decoding.decode import selected_byte
 from ringup.silicon.shader.amd.values.context import Ctx, Vector
+from ringup.silicon.shader.amd.values.eight_bits import of_two_bytes
 from ringup.silicon.shader.amd.values.floats import Bits, Wide
 from ringup.silicon.shader.amd.values.integers import U32
 
@@ -77,14 +79,6 @@ def _convert_one(form: Small) -> Vector:
     return lambda _, a: widened(form, a)
 
 
-def _convert_two(form: Small) -> Vector:
-    def run(_: Ctx, a: Bits) -> Bits:
-        low, high = (widened(form, a >> U32(shift)).astype(np.uint64) for shift in (0, 8))
-        return low | high << np.uint64(32)
-
-    return run
-
-
 def _pack(form: Small) -> Vector:
     """Put two bytes into the half of the destination that op_sel selects."""
 
@@ -117,6 +111,6 @@ def _stochastic(form: Small) -> Vector:
 FNUZ: dict[str, Vector] = {}
 for _name, _form in FORMS.items():
     FNUZ |= {
-        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": _convert_two(_form),
+        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": of_two_bytes(partial(widened, _form)),
         f"v_cvt_pk_{_name}_f32": _pack(_form), f"v_cvt_sr_{_name}_f32": _stochastic(_form),
     }  # fmt: skip

@@ -11,7 +11,7 @@ amd_hip_ocp_host.hpp (directions of the scale, NaNs, random bits, overflow to in
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from ringup.silicon.shader.amd.decoding.decode import selected_byte
 from ringup.silicon.shader.amd.values import floats
 from ringup.silicon.shader.amd.values.context import Ctx, Vector
+from ringup.silicon.shader.amd.values.eight_bits import of_two_bytes
 from ringup.silicon.shader.amd.values.floats import BF16, F16, F32, NEAREST, Bits, Format, Wide
 from ringup.silicon.shader.amd.values.integers import U32
 
@@ -243,12 +244,12 @@ def scaled_conversion(mnemonic: str) -> Vector | None:
 # ---- conversions without one
 
 
+def _widened(form: Small, octets: Bits) -> Bits:
+    return _given(F32, values(form, octets))
+
+
 def _convert_one(form: Small) -> Vector:
-    return lambda _, a: _given(F32, values(form, a))
-
-
-def _convert_two(form: Small) -> Vector:
-    return lambda _, a: _pair(_given(F32, values(form, np.stack([a, a >> U32(8)], axis=1))))
+    return lambda _, a: _widened(form, a)
 
 
 def _pack(form: Small) -> Vector:
@@ -302,6 +303,6 @@ SMALL_FLOATS: dict[str, Vector] = {
 }  # fmt: skip
 for _name, _form in (("fp8", FP8), ("bf8", BF8)):
     SMALL_FLOATS |= {
-        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": _convert_two(_form),
+        f"v_cvt_f32_{_name}": _convert_one(_form), f"v_cvt_pk_f32_{_name}": of_two_bytes(partial(_widened, _form)),
         f"v_cvt_pk_{_name}_f32": _pack(_form), f"v_cvt_sr_{_name}_f32": _stochastic(_form),
     }  # fmt: skip
