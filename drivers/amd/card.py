@@ -16,10 +16,10 @@ from ringup.drivers.amd.bus.ih_decode import FATAL, TOO_HOT, Interrupt
 from ringup.drivers.amd.bus.registers import REGISTER_BAR
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.gmc.pte import PAGE_BYTES
-from ringup.drivers.amd.lifecycle import bringup, host_reach
+from ringup.drivers.amd.lifecycle import bringup, hive, host_reach
 from ringup.drivers.amd.lifecycle.bringup import Bringup
 from ringup.drivers.amd.lifecycle.recovery import Rung
-from ringup.drivers.amd.lifecycle.reset import Reset
+from ringup.drivers.amd.lifecycle.reset import Member, Reset
 from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
@@ -34,7 +34,7 @@ from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation, Reaches
-from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.errors import CardBusy, DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
 from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
@@ -305,31 +305,56 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         self._reported = len(seen)
         return seen
 
-    def reset(self, first: str = "queue") -> list[Rung]:
+    def reset(self, first: str = "queue", *, linked: Sequence[Radeon] = ()) -> list[Rung]:
         """Make the card usable again by the rungs `queue`, `engine`, `mode2` (MI300X only), `mode1`, `function`,
         `slot`, from `first` on. Return the rungs that were tried.
 
         Work that does not end within 20 ms fails: its points raise the first cause. Queues go on as the same objects.
         `queue` and `engine` leave memory and the queues of other engines alone; `mode2` takes all queues and leaves
         memory alone. The other rungs lose all memory of the card: every later use of an old buffer, program or kept
-        stream is a `ValueError`. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
+        stream is a `ValueError`. `linked`: open cards that XGMI links with it: these other rungs reset and restart
+        them at the same time. Raises `CardBusy` instead of such a rung while other processes or amdgpu use linked
+        cards, `DeviceLost`, or `DeviceHung` when no rung helped.
         """
-        self._check()
-        cause = self.fault
-        if cause is None:
-            cause = DeviceHung(f"{self.name} was reset before the work was done")
-            self._mistakes.explain(cause)
-        live = [queue for queue in self._queues.queues if not queue.closed]
-        reset = Reset(self.blocks, self._queues, cause, self._calm, lambda rung: self._restart(rung, live, cause))
+        for one in (self, *linked):
+            one._check()
+        hive.check(self.blocks, [one.blocks for one in linked])
+        cause = self._cause_of_reset(f"{self.name} was reset")
+        with_it = [
+            one._cause_of_reset(f"{one.name} was reset with {self.name}, which is linked with it,") for one in linked
+        ]
+        members = [one._member(why) for one, why in zip((self, *linked), (cause, *with_it), strict=True)]
+        reset = Reset(self.blocks, self._queues, cause, self._calm, members)
         try:
             reset.climb(first)
         except RingupError as error:
-            self._fail(error)
+            if reset.rungs or not isinstance(error, CardBusy):
+                for one in self._taken(reset, linked):
+                    one._fail(error)
             raise
         finally:
-            self.rungs += reset.rungs
-        self._counts.resets += 1
+            for one in self._taken(reset, linked):
+                one.rungs += reset.rungs
+        for one in self._taken(reset, linked):
+            one._counts.resets += 1
         return reset.rungs
+
+    def _taken(self, reset: Reset, linked: Sequence[Radeon]) -> tuple[Radeon, ...]:
+        """Return the cards that a reset took."""
+        return (self, *linked) if reset.took_all else (self,)
+
+    def _cause_of_reset(self, how: str) -> RingupError:
+        """Return the error with which undone work fails."""
+        if self.fault is not None:
+            return self.fault
+        cause = DeviceHung(f"{how} before the work was done")
+        self._mistakes.explain(cause)
+        return cause
+
+    def _member(self, cause: RingupError) -> Member:
+        """Return what a reset of the whole card needs of this one."""
+        live = [queue for queue in self._queues.queues if not queue.closed]
+        return Member(self.blocks, lambda rung: self._restart(rung, live, cause))
 
     def _calm(self) -> None:
         """Drain the interrupts of a fault, forget it and accept work again."""

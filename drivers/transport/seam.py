@@ -438,6 +438,15 @@ class Driven(Protocol):
 
 
 @runtime_checkable
+class TellsLinked(Protocol):
+    """A `Device` that knows the other cards of the machine."""
+
+    def linked_holders(self) -> Sequence[str]:
+        """Say of each card that it may be linked with, and that is not this process's, who holds it."""
+        ...
+
+
+@runtime_checkable
 class TellsDma(Protocol):
     """A `Device` that knows the path between the card and the host's memory."""
 

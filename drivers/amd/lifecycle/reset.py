@@ -9,18 +9,19 @@ lose its memory and bring it up again. Every rung is verified, and reported with
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx.hardware_queue import COMPUTE
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
-from ringup.drivers.amd.lifecycle import mode2
+from ringup.drivers.amd.lifecycle import hive, mode2
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb, reset_cores
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.transport.wait import poll
-from ringup.errors import DeviceHung, RingupError
+from ringup.errors import CardBusy, DeviceHung, RingupError
 
 LOG = logging.getLogger(__name__)
 GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
@@ -32,11 +33,15 @@ def names(blocks: Blocks) -> tuple[str, ...]:
     return Ladder(blocks).names
 
 
-class Reset:
-    """One reset of a card that is up.
+class Member(NamedTuple):
+    """A card that a reset of the whole card takes; `restart(rung)` brings it up again."""
 
-    `calm` forgets a fault and accepts work again; `restart(rung)` brings the card up after a rung that reset all of it.
-    """
+    blocks: Blocks
+    restart: Callable[[str], None]
+
+
+class Reset:
+    """One reset of a card that is up. `calm` forgets a fault and accepts work again."""
 
     def __init__(
         self,
@@ -44,22 +49,40 @@ class Reset:
         queues: QueueSet,
         cause: Exception,
         calm: Callable[[], None],
-        restart: Callable[[str], None],
+        members: Sequence[Member],
     ) -> None:
-        """`cause`: the error with which undone work fails."""
+        """`cause`: the error with which undone work fails. `members`: the card, and those of its hive that are reset
+        with it.
+        """
         self._blocks, self._queues, self._cause = blocks, queues, cause
-        self._calm, self._restart = calm, restart
+        self._calm, self._members = calm, members
         self.rungs: list[Rung] = []
 
     def climb(self, first: str) -> None:
-        """Try rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with the error of every
-        rung.
+        """Try rungs from `first` on until one is verified. Raises `DeviceLost`, `CardBusy` for a rung that others who
+        use linked cards would notice, or `DeviceHung` with the error of every rung.
         """
-        offered = names(self._blocks)
+        device, offered = self._blocks.device, names(self._blocks)
         if first not in offered:
             raise ValueError(f"the card has no reset {first!r}; it has {', '.join(offered)}")
-        chosen = self._unfinished()
-        climb(self._blocks.device, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
+        others = hive.used_by_others(self._blocks)
+        kept = f"a reset of all of {device.name} would break the links (XGMI) of {others}; end their use first"
+        if others and first not in KEEPS_FIRMWARE:
+            raise CardBusy(kept)
+        chosen, rungs = self._unfinished(), offered[offered.index(first) :]
+        if others:
+            rungs = tuple(rung for rung in rungs if rung in KEEPS_FIRMWARE)
+        try:
+            climb(device, rungs, lambda name: self._take(name, chosen), self.rungs)
+        except DeviceHung as error:
+            if others:
+                raise CardBusy(f"{'; '.join(map(str, self.rungs))}; {kept}") from error
+            raise
+
+    @property
+    def took_all(self) -> bool:
+        """Whether a rung was tried that resets the whole card, and the other members with it."""
+        return any(rung.name not in KEEPS_FIRMWARE for rung in self.rungs)
 
     def _unfinished(self) -> list[CardQueue]:
         """Return the queues whose work does not end within `GRACE_US`. If there is none, return all: the reset was
@@ -77,9 +100,7 @@ class Reset:
 
     def _take(self, name: str, chosen: list[CardQueue]) -> None:
         if name not in KEEPS_FIRMWARE:
-            _halt(self._blocks)
-            RUNGS[name][0](self._blocks)
-            self._restart(name)
+            self._take_whole(name)
             return
         hit = chosen
         if name == "queue":
@@ -96,6 +117,18 @@ class Reset:
             self._queues.map_again(queue, self._cause)
         for queue in hit:
             queue.submit(queue.stream()).wait(TEST_S)
+
+    def _take_whole(self, name: str) -> None:
+        """Reset all of the card, and of the others of its hive, and bring them up again."""
+        for member in self._members:
+            _halt(member.blocks)
+        if name == "mode1":
+            hive.mode1_reset([member.blocks for member in self._members])
+        else:
+            for member in self._members:
+                RUNGS[name][0](member.blocks)
+        for member in self._members:
+            member.restart(name)
 
     def _engines(self, chosen: list[CardQueue]) -> list[CardQueue]:
         """Reset the engines of the chosen queues; return all queues of these engines."""

@@ -5,7 +5,7 @@ and resets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ringup.autogen.linux import pci
@@ -93,9 +93,18 @@ class PciDevice:
     polls_vram = False
     remote: Remote | None = None
 
-    def __init__(self, name: str, way: Way, lock: CardLock, clock: Clock | None = None) -> None:
-        """Take over a path and a lock. `close` releases both; so does this constructor when it fails."""
-        self.name, self._way, self._lock = name, way, lock
+    def __init__(
+        self,
+        name: str,
+        way: Way,
+        lock: CardLock,
+        clock: Clock | None = None,
+        linked: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """Take over a path and a lock. `close` releases both; so does this constructor when it fails. `linked`: what
+        `linked_holders` says.
+        """
+        self.name, self._way, self._lock, self._linked = name, way, lock, linked
         self.path = way.shown
         self.config: NodeConfig = way.config
         self.clock: Clock = clock or HostClock()
@@ -194,6 +203,10 @@ class PciDevice:
             raise TransportError(
                 f"{doing}: configuration space did not come back: {listed}; close the card and open it again"
             )
+
+    def linked_holders(self) -> Sequence[str]:
+        """Say of each card that it may be linked with, and that is not this process's, who holds it."""
+        return self._linked()
 
     def dma_state(self) -> str:
         """Return in words how the IOMMU treats the card, and which bridges above it block its requests."""

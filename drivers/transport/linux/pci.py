@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ringup.cards import Found
 from ringup.drivers.cleanup import undone_on_error
@@ -17,6 +18,7 @@ from ringup.drivers.transport.linux.device import PciDevice, Way
 from ringup.drivers.transport.linux.function import Function, gpus_of
 from ringup.drivers.transport.linux.function import find as find_function
 from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.linked import held_by_others
 from ringup.drivers.transport.linux.lock import CardLock
 from ringup.drivers.transport.linux.sysfs import SysfsWay, revive, stale
 from ringup.drivers.transport.linux.vfio import VfioWay
@@ -58,7 +60,7 @@ def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | Non
             # again: the function has a new IOMMU group, and a driver may have taken it
             _refuse(function, chosen)
         way = WAYS[chosen](function)
-    return PciDevice(name, way, lock, clock)
+    return PciDevice(name, way, lock, clock, partial(held_by_others, function))
 
 
 def _refuse(function: Function, path: str) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ringup.drivers.transport.bars import REMEDY, trouble
-from ringup.drivers.transport.linux import advice
-from ringup.drivers.transport.linux.function import TRANSLATING, Function, gpus_of, link_of, reads_as_there
+from ringup.drivers.transport.linux import advice, linked
+from ringup.drivers.transport.linux.function import TRANSLATING, Function, link_of, reads_as_there
 from ringup.drivers.transport.linux.holders import survey
 from ringup.drivers.transport.linux.lock import CardLock
 from ringup.errors import CardBusy, DeviceLost, NotSupported, PermissionNeeded, RingupError
@@ -22,7 +22,6 @@ from ringup.errors import CardBusy, DeviceLost, NotSupported, PermissionNeeded, 
 OK, NOTE, REFUSE = "ok", "note", "refuse"
 VFIO, SYSFS = "vfio", "sysfs"
 VFIO_DRIVER = "vfio-pci"
-HIVE = "xgmi_hive_info"
 # a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
 HARMLESS_DRIVERS = (
     "",
@@ -188,13 +187,8 @@ def companions(function: Function) -> Iterator[Finding]:
 def linked_cards(function: Function) -> Iterator[Finding]:
     """No card that is linked with this one (a hive over XGMI) may be with amdgpu: the start resets this card, and
     amdgpu resets members of a hive together only. Source: amdgpu_device.c, amdgpu_device_xgmi_reset_func.
-
-    GUESS: cards of one make are of one hive. amdgpu names the hive of a card (amdgpu_xgmi.c, xgmi_hive_info) only while
-    it drives it.
     """
-    like = [one for one in gpus_of(function.kernel) if (one.vendor, one.device) == (function.vendor, function.device)]
-    others = [one for one in like if one.address != function.address]
-    driven = [one for one in others if one.driver and (one.path / HIVE).exists()]
+    driven = linked.driven(function)
     if driven:
         seen = f"{', '.join(one.address for one in driven)}, linked with it (XGMI), with {driven[0].driver}"
         todo = "`ringup bind` each of them too, or leave this card with amdgpu and use `kfd:`"

@@ -1,10 +1,15 @@
 """Pre-flight checks: which findings refuse a card and which only warn, each on a kernel of files."""
 
+import os
+from contextlib import closing
+
 import pytest
 
+from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.linux import pci, preflight
 from ringup.drivers.transport.linux.function import Function, find, gpus_of
 from ringup.drivers.transport.linux.holders import survey
+from ringup.drivers.transport.linux.lock import CardLock
 from ringup.errors import CardBusy, NoSuchCard, NotSupported, PermissionNeeded
 
 ADDRESS = "0000:03:00.0"
@@ -61,6 +66,25 @@ def test_members_of_a_hive_that_nobody_drives_stand_in_no_way(machine):
     machine.add("0000:06:00.0", ids=(0x1002, 0x744C), driver="amdgpu", group="6")
     machine.write(machine.folder("0000:06:00.0") / "xgmi_hive_info/xgmi_hive_id", "5\n")
     assert "linked cards" not in findings(machine)
+
+
+def test_an_open_member_of_a_hive_says_who_uses_others(machine, monkeypatch):
+    for bus in (3, 4, 5, 6):
+        machine.add(f"0000:{bus:02x}:00.0", driver="vfio-pci", group=str(bus), **MI300X)
+    with closing(opened(machine)) as first:
+        assert first.linked_holders() == ()
+        # amdgpu takes one later, another process of ringup a second
+        machine.process(os.getpid(), "python job.py")
+        machine.add("0000:07:00.0", driver="amdgpu", group="7", **MI300X)
+        machine.write(machine.folder("0000:07:00.0") / "xgmi_hive_info/xgmi_hive_id", "1234\n")
+        lock = CardLock(machine.kernel, "0000:05:00.0")
+        lock.take(HostClock())
+        assert first.linked_holders() == ("0000:07:00.0 with amdgpu",)
+        mine = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        second = f"0000:05:00.0 held by process {mine} (python job.py)"
+        assert first.linked_holders() == ("0000:07:00.0 with amdgpu", second)
+        lock.release()
 
 
 def test_a_good_card_has_no_finding_against_it(bound):
