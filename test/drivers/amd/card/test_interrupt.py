@@ -12,27 +12,30 @@ from ringup.tools.demo.kernels import BLOCK, compile_for
 ARGUMENTS = [256, 50, -2.2, -1.5, 0.01]
 
 
-class Interrupted(Translator):
-    """Shader cores that press Ctrl-C at their next dispatch."""
+@pytest.fixture
+def press(monkeypatch):
+    """`press()` lets shader cores press Ctrl-C at their next dispatch."""
+    real, pressed = Translator.start, []
 
-    pressed = False
-
-    def start(self, *args, **options):
-        if self.pressed:
-            self.pressed = False
+    def start(cores, *args, **options):
+        if pressed:
+            pressed.clear()
             raise KeyboardInterrupt
-        return super().start(*args, **options)
+        return real(cores, *args, **options)
+
+    monkeypatch.setattr(Translator, "start", start)
+    return lambda: pressed.append(True)
 
 
-def test_a_queue_interrupted_within_a_step_hangs_and_is_reset():
-    cores = Interrupted()
-    radeon = virtual("navi31", vram_bytes=256 << 20, engine=cores)
+@pytest.mark.parametrize("chip", ["navi31", "mi300x"])
+def test_a_queue_interrupted_within_a_step_hangs_and_is_reset(chip, press):
+    radeon = virtual(chip, vram_bytes=256 << 20)
     with ringup.open(radeon.name, transport={"card": radeon}) as card, card.alloc(1 << 16) as out:
         program = card.load(compile_for(card.info.target))
         stream = card.compute.stream()
         stream.dispatch(program, 64, BLOCK, [out, *ARGUMENTS])
         card.copy.fill(out, 0).wait()
-        cores.pressed = True
+        press()
         with pytest.raises(KeyboardInterrupt):
             card.compute.submit(stream).wait()
         with pytest.raises(DeviceTimeout, match="compute 0"):

@@ -11,10 +11,10 @@ from ringup.errors import CardBusy
 from ringup.silicon import card as virtual
 
 VRAM = 64 << 20
-TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "mi300x": "gfx942"}
+TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "navi48": "gfx1201", "mi300x": "gfx942"}
 SEEDS = range(100_000)
 # How many seeds each run of the suite takes. The run's number is its seed.
-RUNS = {"navi31": 30, "navi32": 6, "navi33": 6, "mi300x": 4}
+RUNS = {"navi31": 30, "navi32": 6, "navi33": 6, "navi48": 3, "mi300x": 4}
 # With fewer runs, the counts of states say nothing.
 ENOUGH = 30
 # Roughly how many accesses a cold and a warm start take, with some work and a close. The deaths are spread over these.
@@ -162,8 +162,7 @@ def test_a_card_is_taken_over_from_processes_that_died_while_they_reset_it(sampl
 
 
 @pytest.mark.parametrize("memory", [True, False], ids=["memory gone", "memory stays"])
-# The interpreter, which runs gfx942's kernels, would take minutes for an endless one.
-@pytest.mark.parametrize("chip", [chip for chip in RUNS if chip != "mi300x"])
+@pytest.mark.parametrize("chip", RUNS)
 def test_an_endless_kernel_of_a_dead_process_is_killed_and_the_firmware_kept(chip, memory, opencl):
     radeon = virtual(chip, vram_bytes=VRAM)
     card = connect(radeon)

@@ -14,8 +14,8 @@ from ringup.silicon import card as virtual
 VRAM = 64 << 20
 SEEDS = range(100_000)
 # How many seeds each run of the suite takes. The run's number is its seed.
-RUNS = {"navi31": 36, "navi32": 36, "navi33": 36, "mi300x": 9}
-TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "mi300x": "gfx942"}
+RUNS = {"navi31": 36, "navi32": 36, "navi33": 36, "navi48": 3, "mi300x": 9}
+TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "navi48": "gfx1201", "mi300x": "gfx942"}
 # With fewer runs, the counts of where losses fall say nothing.
 ENOUGH = 30
 # The longest wait that one of our calls may take: TIMEOUT_S of queues.

@@ -10,7 +10,7 @@ from ringup.silicon import card as virtual
 from ringup.tools.demo.kernels import BLOCK, compile_for
 
 
-@pytest.mark.parametrize("chip", ["navi31", "navi33"])
+@pytest.mark.parametrize("chip", ["navi31", "navi33", "mi300x"])
 def test_every_dispatch_and_copy_has_a_span_on_the_clock_of_the_host(tmp_path, chip):
     radeon = virtual(chip, vram_bytes=512 << 20)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:

@@ -28,7 +28,7 @@ def session(card, seed=1):
     return data
 
 
-@pytest.mark.parametrize("chip", ["navi31", "navi32", "navi33", "navi48"])
+@pytest.mark.parametrize("chip", ["navi31", "navi32", "navi33", "navi48", "mi300x"])
 def test_a_session_is_recorded_and_replayed_to_its_end(virtual_card, tmp_path, chip):
     radeon = virtual_card(chip, vram_bytes=256 << 20)
     with Recorder(radeon, tmp_path / "session") as recorder, select.start(recorder) as card:

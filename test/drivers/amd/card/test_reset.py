@@ -6,7 +6,8 @@ import pytest
 
 from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout
 
-CHIPS = ("navi31", "navi32", "navi33")
+# navi48: test_gfx12.py
+CHIPS = ("navi31", "navi32", "navi33", "mi300x")
 
 
 def mapped(radeon):

@@ -1,5 +1,7 @@
 """Starts of a whole card: cold, warm, dirty, foreign; what a close leaves behind; each stage fails in turn."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -236,13 +238,39 @@ def test_a_named_firmware_folder_that_serves_nothing_is_an_error_for_a_virtual_c
         assert works(card)
 
 
-@pytest.mark.parametrize("cut", [0, 31, 256, -1])
-def test_a_damaged_file_is_refused_before_it_is_sent(radeon, tmp_path, cut):
-    whole = radeon.firmware("gc_11_0_0_mec.bin")
-    (tmp_path / "gc_11_0_0_mec.bin").write_bytes(whole[:cut])
-    with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin"):
+@pytest.mark.parametrize(
+    ("radeon", "name", "cut"),
+    [
+        *(("navi31", "gc_11_0_0_mec.bin", cut) for cut in (0, 31, 256, -1)),
+        ("navi48", "gc_12_0_1_mec.bin", -1),
+        *(("mi300x", name, -1) for name in ("gc_9_4_3_mec.bin", "sdma_4_4_2.bin", "psp_13_0_6_sos.bin")),
+    ],
+    indirect=["radeon"],
+)
+def test_a_damaged_file_is_refused_before_it_is_sent(radeon, tmp_path, name, cut):
+    whole = radeon.firmware(name)
+    (tmp_path / name).write_bytes(whole[:cut])
+    with pytest.raises(FirmwareError, match=re.escape(name)):
         connect(radeon, firmware=[tmp_path])
     assert not radeon.psp.alive
+
+
+@pytest.mark.parametrize(
+    ("radeon", "name", "other"),
+    [
+        ("navi31", "gc_11_0_0_mec.bin", "gc_11_0_0_rlc.bin"),
+        ("mi300x", "gc_9_4_3_mec.bin", "gc_9_4_3_rlc.bin"),
+        ("mi300x", "sdma_4_4_2.bin", "psp_13_0_6_sos.bin"),
+    ],
+    indirect=["radeon"],
+)
+def test_another_part_s_file_is_refused_and_the_right_one_starts_the_card(radeon, tmp_path, name, other):
+    (tmp_path / name).write_bytes(radeon.firmware(other))
+    with pytest.raises(FirmwareError, match=re.escape(name)):
+        connect(radeon, firmware=[tmp_path])
+    with connect(radeon) as card:
+        assert works(card)
+    assert radeon.violations == []
 
 
 def test_a_card_that_is_gone_says_so(radeon):
