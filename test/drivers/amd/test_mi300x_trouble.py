@@ -171,6 +171,9 @@ def test_mode_2_frees_a_copy_engine_and_keeps_memory_programs_and_queues(monkeyp
         assert "VRAM" in rungs[-1].survived
         with pytest.raises(DeviceHung, match="was reset before the work was done"):
             hung.wait()
+        # GfxDriverReset(2), then GfxDriverResetRecovery: smu_v13_0_6_ppsmc.h
+        told = [str(event).split()[-3] for event in radeon.log.find("message")]
+        assert told[-2:] == ["0x3(0x2)", "0x2e(0x0)"]
         # the reset took configuration space: bases of BARs and the right to access the host
         assert [radeon.config.read(at, 4) for at in range(0, 64, 4)] == header
         assert card.copy.download(kept) == struct.pack("<I", 0xA5A5_A5A5) * 1024
