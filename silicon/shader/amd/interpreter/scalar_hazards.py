@@ -16,7 +16,7 @@ from ringup.silicon.shader.amd.decoding.decode import remembered
 from ringup.silicon.shader.common.state import M0, NULL, VCC_HI, VCC_LO
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from ringup.silicon.shader.amd.decoding.decode import Instruction
 
@@ -158,6 +158,19 @@ class ScalarHazards:
             self._by_valu -= {one for one in self._by_valu if one not in (VCC_LO, VCC_HI)}
         if not depctr & VA_VCC:
             self._by_valu -= {VCC_LO, VCC_HI}
+
+
+def settling_pairs(program: Iterable[Instruction]) -> set[int]:
+    """Return the pairs of SGPRs that both ALUs read: where the scalar ALU reads one of them, it waits for all that the
+    vector ALU wrote. A `watched` pair needs these too, once the vector ALU writes it.
+    """
+    by_scalars: set[int] = set()
+    by_vectors: set[int] = set()
+    for ins in program:
+        scalars = _scalars(ins)
+        if scalars.is_salu or scalars.is_valu:
+            (by_scalars if scalars.is_salu else by_vectors).update(one >> 1 for one in scalars.uses)
+    return by_scalars & by_vectors
 
 
 def join(one: ScalarState, other: ScalarState) -> ScalarState:

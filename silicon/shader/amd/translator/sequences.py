@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence, GcnState
 from ringup.silicon.shader.amd.interpreter.hazards import Sequence, State
-from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards, ScalarState, join
+from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards, ScalarState, join, settling_pairs
 from ringup.silicon.shader.amd.strict.history import RuleBroken
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What is followed: `scalars` are the pairs of SGPRs that may be read too early on some path."""
+    """What is followed: `scalars` are the pairs of SGPRs that may be read too early on some path, and those whose reads
+    end that.
+    """
 
     generation: Generation
     lanes: int
@@ -81,23 +83,28 @@ def follow(blocks: dict[Key, Block], generation: Generation, lanes: int, *, trus
 
 
 def doubtful_scalars(blocks: dict[Key, Block], lanes: int) -> frozenset[int]:
-    """Return the pairs of SGPRs that may be read too early, by half their number. Paths are merged, so that a pair may
-    be found of which each path is right.
+    """Return the pairs of SGPRs that may be read too early, by half their number, and the pairs whose reads by the
+    scalar ALU settle them. Paths are merged, so that a pair may be found of which each path is right.
     """
     before = dict.fromkeys(blocks, ScalarState())
     doubtful: set[int] = set()
+    by_vectors = False
     work = list(blocks)
     while work:
         key = work.pop()
         hazards = ScalarHazards(lanes, before[key], merged=True)
         for step in blocks[key].code:
-            doubtful.update(register >> 1 for register, _ in hazards.step(step.ins))
+            for register, by_salu in hazards.step(step.ins):
+                doubtful.add(register >> 1)
+                by_vectors |= not by_salu
         after = hazards.state
         for other in blocks[key].successors if blocks[key].ending != "leave" else ():
             joined = join(before[other], after)
             if joined != before[other]:
                 before[other] = joined
                 work.append(other)
+    if by_vectors:
+        doubtful |= settling_pairs(step.ins for block in blocks.values() for step in block.code)
     return frozenset(doubtful)
 
 

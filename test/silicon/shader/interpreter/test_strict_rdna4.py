@@ -115,6 +115,10 @@ SCALARS_TOO_EARLY = {
         "s_mov_b32 s9, 3\n .Lagain:\n s_add_co_i32 s8, s9, 1\n v_mov_b32_e32 v1, s8\n s_sub_co_u32 s9, s9, 1\n"
         " s_cmp_lg_u32 s9, 0\n s_cbranch_scc1 .Lagain", "sa_sdst",
     ),
+    "written by a vector in each turn, a pair read by a scalar that no vector reads": (
+        "s_mov_b32 s9, 3\n .Lagain:\n v_readfirstlane_b32 s4, v0\n s_sub_co_i32 s9, s9, 1\n"
+        " s_cmp_lg_u32 s9, 0\n v_add_nc_u32_e32 v1, s4, v0\n s_cbranch_scc1 .Lagain", "va_sdst",
+    ),
     "by one of two ways": (
         "s_cmp_eq_u32 s8, 0\n s_cbranch_scc0 .Lskip\n v_mov_b32_e32 v1, s8\n .Lskip:\n s_mov_b32 s8, 1\n"
         " v_mov_b32_e32 v2, s8", "sa_sdst",
@@ -124,6 +128,10 @@ SCALARS_IN_TIME = {
     "never read before": "s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8",
     "waited for": "v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_wait_alu depctr_sa_sdst(0)\n v_mov_b32_e32 v2, s8",
     "written by a vector, read by a scalar": "v_mov_b32_e32 v1, s8\n v_readfirstlane_b32 s8, v0\n s_mov_b32 s9, s8\n v_mov_b32_e32 v2, s8",
+    # The loop of LLVM 22 that adds a double of each lane.
+    "written by a vector in each turn of a loop, another pair read by a scalar": "s_mov_b32 s9, 3\n .Lagain:\n"
+    " s_wait_alu depctr_sa_sdst(0)\n v_readlane_b32 s4, v0, s9\n s_sub_co_i32 s9, s9, 1\n s_wait_alu depctr_sa_sdst(0)\n"
+    " s_cmp_lg_u32 s9, 0\n v_add_nc_u32_e32 v1, s4, v0\n s_cbranch_scc1 .Lagain",
     "a scalar load between": "v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n s_load_b32 s12, s[0:1], 0x0\n v_mov_b32_e32 v2, s8",
     "eleven scalar instructions later": f"v_mov_b32_e32 v1, s8\n s_mov_b32 s8, 1\n {TEN}s_nop 0\n s_mov_b32 s20, 1\n v_mov_b32_e32 v2, s8",
     "four ds_nop": "v_mov_b32_e32 v1, s8\n ds_nop\n ds_nop\n ds_nop\n ds_nop\n s_mov_b32 s8, 1\n v_mov_b32_e32 v2, s8",
