@@ -56,10 +56,10 @@ def signed(value: int, bits: int) -> int:
 def inline(mnemonic: str, code: int, size_bits: int, type_: str) -> int | None:
     """Return the value of an inline constant, None for another encoding.
 
-    Packed and matrix operands get one dword. A bf16 is the high half of an f32 constant; f16 constants are in the low
-    half of their dword.
+    Packed and matrix operands get one element: a dword, or 64 bits of f64. A bf16 is the high half of an f32 constant;
+    f16 constants are in the low half of their dword.
     """
-    width = 64 if size_bits == 64 else 16 if size_bits == 16 else 32
+    width = 64 if size_bits == 64 or type_ == "f64" else 16 if size_bits == 16 else 32
     if type_ == "bf16":
         value = _number(code, 32, 32)
         return value if value is None else value >> 16 if width == 16 else _twice(value >> 16)

@@ -227,6 +227,24 @@ def test_a_comparison_that_writes_exec_writes_vcc_too(cdna3):
     assert set(results(cdna3, text).tolist()) == {0xFF}
 
 
+@pytest.mark.parametrize(
+    ("product", "constant", "expected"),
+    [
+        ("v_mfma_f64_16x16x4_f64 v[12:19], v[4:5], v[6:7]", "1.0", (0, 0x3FF0_0000)),
+        ("v_mfma_f64_16x16x4_f64 v[12:19], v[4:5], v[6:7]", "-4", (0xFFFF_FFFC, 0xFFFF_FFFF)),
+        ("v_mfma_f64_4x4x4_4b_f64 v[12:13], v[4:5], v[6:7]", "-2.0", (0, 0xC000_0000)),
+        ("v_mfma_f32_16x16x16_f16 v[12:15], v[4:5], v[6:7]", "0.5", (0x3F00_0000, 0x3F00_0000)),
+        ("v_mfma_i32_16x16x32_i8 v[12:15], v[4:5], v[6:7]", "-4", (0xFFFF_FFFC, 0xFFFF_FFFC)),
+    ],
+)
+def test_a_constant_is_every_element_of_c(cdna3, product, constant, expected):
+    """Source: LLVM SIRegisterInfo.td, operands of MFMA: constants of f64 have 64 bits."""
+    zeros = "".join(f"v_mov_b32 v{at}, 0\n" for at in range(4, 8))
+    odd = "s_mov_b32 s8, 0xaaaaaaaa\n s_mov_b32 s9, s8\n"
+    text = f"{zeros}{odd}s_nop 1\n{product}, {constant}\n s_nop 15\n s_nop 2\n v_cndmask_b32 v2, v12, v13, s[8:9]"
+    assert results(cdna3, text).tolist() == [*expected] * 32
+
+
 # ---- wait states
 
 PRODUCT = "v_mfma_f32_16x16x16_f16 a[0:3], v[4:5], v[6:7], 0"
