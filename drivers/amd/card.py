@@ -40,6 +40,7 @@ from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
 
 if TYPE_CHECKING:
+    from ringup.drivers.amd.bus.chips import Chip
     from ringup.drivers.amd.observe.report import Report
 
 LOG = logging.getLogger(__name__)
@@ -172,9 +173,9 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         return self.spaces.user
 
     @property
-    def target(self) -> str:
-        """What compilers call its instruction set."""
-        return self.blocks.ips.chip.target
+    def chip(self) -> Chip:
+        """The names of its chip."""
+        return self.blocks.ips.chip
 
     @property
     def _copy_engines(self) -> int:
@@ -185,7 +186,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         return self.blocks.gfx.gpu_clock()
 
     def __repr__(self) -> str:
-        return f"<{self.blocks.ips.chip.name} {self.name}>"
+        return f"<{self.chip.name} {self.name}>"
 
     @property
     def info(self) -> CardInfo:

@@ -27,6 +27,7 @@ from ringup.queues.timeline import Point, Timeline
 
 if TYPE_CHECKING:
     from ringup import Tensor
+    from ringup.drivers.amd.bus.chips import Chip
     from ringup.drivers.amd.profiling import CardProfile
     from ringup.drivers.amd.submission.peer import Peer
     from ringup.queues.amd.objects.code_object import CodeObject
@@ -182,8 +183,13 @@ class AnyRadeon(ABC, Generic[P, Q]):
 
     @property
     @abstractmethod
+    def chip(self) -> Chip:
+        """The names of its chip."""
+
+    @property
     def target(self) -> str:
         """What compilers call its instruction set."""
+        return self.chip.target
 
     @property
     @abstractmethod
@@ -379,7 +385,7 @@ class AnyRadeon(ABC, Generic[P, Q]):
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
             raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
-        target = self.target
+        target = self.chip.target_id
         parsed = code if isinstance(code, CodeObject) else parse(bytes(code), name, target, kernel=kernel)
         parsed.check_runs_on(target)
         align = max(parsed.image_align, PROGRAM_ALIGN)

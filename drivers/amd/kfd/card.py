@@ -111,7 +111,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         stages = Stages(device.name, device.clock, watch)
         self.stages = stages.done
         with stages.stage("reading what amdgpu knows", QUEUES_US):
-            self.chip, self._gc, self._sdma = identify(device.node)
+            self._chip, self._gc, self._sdma = identify(device.node)
             seen = sensors.read(device.node)
             self._window_bytes = seen.vram_visible_bytes or 0
             large = bool(self._window_bytes) and self._window_bytes == seen.vram_total_bytes
@@ -138,9 +138,9 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
         return self._memory
 
     @property
-    def target(self) -> str:
-        """What compilers call its instruction set."""
-        return self.chip.target
+    def chip(self) -> Chip:
+        """The names of its chip."""
+        return self._chip
 
     @property
     def _copy_engines(self) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ringup
+from ringup.errors import WrongTarget
 from ringup.silicon import card as virtual
 
 WORDS = (7, 8)
@@ -80,7 +81,10 @@ def test_the_dies_share_a_kernel_and_each_has_scratch_memory(opened, opencl, kin
     group, lane = np.divmod(np.arange(GROUPS * LANES, dtype=np.uint32), LANES)
     terms = ((np.arange(TERMS)[:, None] * 37 + lane) & 63) * TERMS + group
     with opened(radeon) as card, card.alloc(4 * GROUPS * LANES) as out:
-        programs = card.load(opencl(KERNELS, card.info.target))
+        # What HIP's compiler is told for this card (rocminfo, "ISA 1"), and what the card is not.
+        with pytest.raises(WrongTarget, match=r"built with xnack on, this chip has it off: compile it for gfx942:sra"):
+            card.load(opencl(KERNELS, "gfx942:xnack+"))
+        programs = card.load(opencl(KERNELS, "gfx942:sramecc+:xnack-"))
         card.copy.fill(out, 0).wait()
         queue = getattr(card, kind)
         stream = queue.stream()
