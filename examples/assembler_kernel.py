@@ -15,11 +15,16 @@ from ringup.compiler.isa.amd.assembly.dsl import Code
 def add_one(target: str) -> bytes:
     """Return a code object whose kernel adds 1.0 to 32 floats; `waits` inserts the waits that registers need."""
     code = Code(target, waits=True)
-    code.s_load_b64(s[2:3], s[0:1], 0)
+    # CDNA (MI300X) and RDNA have other names for loads and stores.
+    is_cdna = target.startswith("gfx9")
+    load_pair = code.s_load_dwordx2 if is_cdna else code.s_load_b64
+    load = code.global_load_dword if is_cdna else code.global_load_b32
+    store = code.global_store_dword if is_cdna else code.global_store_b32
+    load_pair(s[2:3], s[0:1], 0)
     code.v_lshlrev_b32(v[1], 2, v[0])
-    code.global_load_b32(v[0], v[1], s[2:3])
+    load(v[0], v[1], s[2:3])
     code.v_add_f32(v[0], v[0], 1.0)
-    code.global_store_b32(v[1], v[0], s[2:3])
+    store(v[1], v[0], s[2:3])
     code.s_endpgm()
     return code.kernel("add_one", args=[("data", "ptr")])
 

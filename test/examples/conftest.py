@@ -75,10 +75,12 @@ def folder():
 
 @pytest.fixture
 def run_example(capsys, monkeypatch, tmp_path):
-    """`run_example(name)` runs a program, which must print what is said above."""
+    """`run_example(name)` runs a program, which must print what is said above, on another card with its name."""
 
-    def run(name):
+    def run(name, card=CARD):
         words, wanted = ARGUMENTS[name]
+        words = [word.replace(CARD, card) for word in words]
+        wanted = wanted.replace(CARD.partition(":")[2], card.partition(":")[2])
         if words == ["FIRMWARE"]:
             image = tmp_path / "gc_11_0_0_mec.bin"
             image.write_bytes(ringup.connect(CARD).firmware(image.name))

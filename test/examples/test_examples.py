@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 UNDER_PYTEST = {"test_own_driver"}
 
 
@@ -16,6 +18,11 @@ def test_every_example_is_tried_and_says_how_it_is_run(arguments, folder):
 
 def test_an_example_runs(example, run_example):
     run_example(example)
+
+
+@pytest.mark.parametrize(("name", "card"), [("clang_kernel", "virtual:navi48"), ("assembler_kernel", "virtual:mi300x")])
+def test_an_example_with_code_of_its_own_runs_on_other_generations(run_example, name, card):
+    run_example(name, card)
 
 
 def test_the_example_of_a_test_passes(folder):

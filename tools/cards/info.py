@@ -79,7 +79,9 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         shown |= {
             "chip": chip.name,
             "target": chip.target,
+            # of one die; there are `dies` of them
             "core": {
+                "dies": len(bare.ips.cores),
                 "shader_engines": shape.shader_engines,
                 "compute_units_by_design": shape.shader_engines * shape.arrays_per_engine * shape.cus_per_array,
                 "wave_size": shape.wave_size,
@@ -139,10 +141,11 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     yield f"  BARs      {', '.join(sizes)}"
     if shown["core"]:
         core = shown["core"]
+        dies = f"{core['dies']} dies, each of " if core["dies"] > 1 else ""
         yield (
-            f"  core      {core['shader_engines']} shader engines, "
+            f"  core      {dies}{core['shader_engines']} shader engines, "
             f"{core['compute_units_by_design']} compute units by design, "
-            f"waves of {core['wave_size']}, {core['lds_bytes'] >> 10} KiB of LDS, {core['copy_engines']} copy engines"
+            f"waves of {core['wave_size']}, {core['lds_bytes'] >> 10} KiB of LDS; {core['copy_engines']} copy engines"
         )
     if shown["blocks"]:
         yield f"  blocks    {', '.join(f'{name} {version}' for name, version in shown['blocks'].items())}"

@@ -1,4 +1,4 @@
-"""`ringup stats`: a card's numbers as text and as JSON."""
+"""`ringup stats` and `ringup info`: a card's numbers as text and as JSON."""
 
 import json
 
@@ -15,6 +15,12 @@ def test_a_virtual_card_is_shown_line_by_line(capsys):
     assert 100 < int(values["power_limit_w"][0]) < 200  # a Radeon RX 7600
     assert int(values["edge_temperature_c"][0]) < 60
     assert "metrics" in lines
+
+
+def test_info_of_a_card_of_several_dies_says_so(capsys):
+    # Source: AMD's white paper of CDNA 3: eight dies, each of four engines with ten units.
+    assert cli.main(["info", "virtual:mi300x"]) == 0
+    assert "8 dies, each of 4 shader engines, 40 compute units by design" in capsys.readouterr().out
 
 
 def test_programs_get_an_object_a_look(capsys):

@@ -118,7 +118,7 @@ class Sequence:
             raise RuleBroken(
                 "hazard",
                 f"{register_name(register)} is read too early: the vector ALU read it before it was written again;"
-                f" wait with {wait_of(register, by_salu=by_salu)}",
+                f" wait with {wait_of(register, by_salu=by_salu)}, which LLVM 20 and later put there",
             )
         if ins.mnemonic == "s_clause":
             self._left, self._type = (ins.fields["simm16"] & CLAUSE_LENGTH) + 1, ""
