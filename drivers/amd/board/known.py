@@ -14,6 +14,7 @@ from ringup.drivers.amd.bus.nbio_dies import SpreadNbio
 from ringup.drivers.amd.bus.registers import Version
 from ringup.drivers.amd.psp.processor import ROWS as PSP
 from ringup.drivers.amd.smu.rows import ROWS as SMU
+from ringup.errors import NotSupported
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,22 @@ def known() -> Mapping[str, Collection[Version]]:
         "mp0": PSP,
         "mp1": SMU,
     }
+
+
+def check(ips: Ips) -> None:
+    """Raise `NotSupported` for a version without rows that has a nearest one, and say how it may be driven."""
+    from ringup.firmware.amd.needs import nearest
+
+    for name, rows in known().items():
+        stated = ips.stated(name)
+        like = None if stated in rows else nearest(stated, rows)
+        if like is not None:
+            named, instead, *others = (".".join(map(str, version)) for version in (stated, like, *sorted(rows)))
+            chip = f", that of {CHIPS[like].name}," if name == "gc" else ""
+            raise NotSupported(
+                f"{name.upper()} is version {named}, which this driver has no rows for; known are {', '.join(others)};"
+                f" the nearest is {instead}{chip} and `ringup up --force`, in Python `open(…, force=True)`, drives it as that"
+            )
 
 
 def force(ips: Ips, device: str) -> None:

@@ -90,6 +90,8 @@ def wire(device: Device, store: Store, *, force: bool = False) -> Blocks:
     ips, window = discover(device, registers)
     if force:
         known.force(ips, device.name)
+    else:
+        known.check(ips)
     LOG.debug("%s is a %s", device.name, ips.chip.name)  # it raises for a chip without a row
     nbio = make_nbio(registers, ips)
     if not nbio.posted:

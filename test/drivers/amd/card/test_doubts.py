@@ -11,7 +11,7 @@ import pytest
 
 import ringup
 from ringup.drivers.amd.observe.watch import watch
-from ringup.errors import DeviceFault, DeviceTimeout
+from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 from ringup.silicon import card as virtual
 from ringup.silicon.amd.board import discovery as made
 
@@ -164,3 +164,25 @@ def test_a_table_newer_than_the_known_ones_is_reported(radeon):
     radeon.vram.view[place : place + len(blob)] = blob
     with opened(radeon) as card:
         assert card.info.doubts == ("the card's gc table is version 1.9, the driver knows 1.3",)
+
+
+def test_a_block_of_an_unknown_version_is_driven_as_the_nearest_one_on_demand(caplog):
+    radeon = virtual("navi48", vram_bytes=VRAM)
+    place = radeon.vram.size_bytes - made.TOP_OFFSET
+    (size,) = struct.unpack_from("<H", radeon.vram.view, place + 10)
+    blob = bytearray(radeon.vram.view[place : place + size])
+    # struct ip_v3 of discovery.h: hw_id, instance, number of bases, version
+    at = re.search(rb"\x22\x00\x00.\x04\x01\x00", blob, re.DOTALL).start()
+    blob[at + 6] = 9
+    # binary_header.table_list: the list of blocks
+    first, _, length = struct.unpack_from("<HHH", blob, 12)
+    struct.pack_into("<H", blob, 14, sum(blob[first : first + length]) & 0xFFFF)
+    struct.pack_into("<H", blob, 8, sum(blob[10:]) & 0xFFFF)
+    radeon.vram.view[place : place + size] = blob
+    wanted = r"MMHUB is version 4\.1\.9, .*no rows.*; the nearest is 4\.1\.0 and `ringup up --force`"
+    with pytest.raises(NotSupported, match=wanted):
+        opened(radeon)
+    with ringup.open(radeon.name, transport={"card": radeon}, force=True) as card:
+        told = "MMHUB is version 4.1.9, which this driver has no rows for; it is driven as 4.1.0, by force"
+        assert card.info.doubts == (told,)
+        assert told in caplog.text
