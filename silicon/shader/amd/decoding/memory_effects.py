@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Unit = Literal["smem", "vmem", "flat", "lds", "gds"]
 
 UNITS: dict[str, Unit] = {
-    "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "FLAT": "flat", "DS": "lds",
+    "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "VIMAGE": "vmem",
+    "FLAT": "flat", "DS": "lds",
 }  # fmt: skip
 # RDNA3's invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
 UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "ds_nop"))

@@ -230,7 +230,8 @@ def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addres
     return addresses + (aligned - addresses[:, 0])[:, None]
 
 
-def _finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
+def finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
+    """Count a load into `count` VGPRs from `first` up, and write its status if it has one."""
     if step.field.get("tfe"):
         step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=step.orders.loads)
         count += 1
@@ -246,7 +247,7 @@ def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None
     data, _ = GlobalSpace(step).read(addresses.reshape(-1, unit), _bound_units(access, lanes, size, unit))
     data = data.reshape(lanes.size, size)
     deliver(step, first, transfer, data, None, lanes, step.orders.loads)
-    _finish_load(step, first, transfer.register_count, lanes)
+    finish_load(step, first, transfer.register_count, lanes)
 
 
 def _load_to_lds(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
@@ -276,7 +277,7 @@ def _atomic(step: Step, name: str, access: _Access, lanes: Lanes) -> None:
     if returns:
         found = np.where(some[:, None], found, np.uint8(0))
         deliver(step, first, Transfer(size), found, None, lanes, step.orders.loads)
-        _finish_load(step, first, count, lanes)
+        finish_load(step, first, count, lanes)
     else:
         step.issue(step.orders.stores)
 
@@ -315,18 +316,18 @@ def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) 
     space, first = GlobalSpace(step), step.field["vdata"]
     if verb == "load":
         data, _ = space.read(addresses, some)
-        words = _loaded(fmt, data, some, selects, count, is_d16=is_d16)
-        _deliver_components(step, first, words, count, lanes, is_d16=is_d16, is_high=is_high)
+        words = loaded(fmt, data, some, selects, count, is_d16=is_d16)
+        deliver_components(step, first, words, count, lanes, is_d16=is_d16, is_high=is_high)
         return
-    components = _components(step, first, fmt, count, lanes, is_d16=is_d16, is_high=is_high)
+    components = components_of(step, first, fmt, count, lanes, is_d16=is_d16, is_high=is_high)
     packed = np.zeros((lanes.size, fmt.size_bytes), np.uint8)
     for lane in np.flatnonzero(some):
-        packed[lane] = np.frombuffer(pack(fmt, _arranged(selects, [int(one) for one in components[:, lane]])), np.uint8)
+        packed[lane] = np.frombuffer(pack(fmt, arranged(selects, [int(one) for one in components[:, lane]])), np.uint8)
     space.write(addresses, some, packed, None)
     step.issue(step.orders.stores)
 
 
-def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
+def arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
     """Return the components of stored registers, in the places from which a load with these selects reads them."""
     found = [0] * 4
     for at, select in enumerate(selects):
@@ -335,7 +336,7 @@ def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
     return found
 
 
-def _loaded(
+def loaded(
     fmt: BufferFormat, data: Bytes, some: Lanes, selects: tuple[int, ...], count: int, *, is_d16: bool
 ) -> NDArray[np.uint32]:
     """Return (components, lanes). Out of range everything is 0, except components selected to be 1."""
@@ -348,9 +349,10 @@ def _loaded(
     return words
 
 
-def _deliver_components(
+def deliver_components(
     step: Step, first: int, words: NDArray[np.uint32], count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
 ) -> None:
+    """Write loaded components (components, lanes) to VGPRs, and count the load."""
     registers = -(-count // 2) if is_d16 else count
     if not step.regs.vector_fits(first, registers):
         lanes = np.zeros_like(lanes)
@@ -364,12 +366,13 @@ def _deliver_components(
             else:
                 value = pair[0] | (pair[1] << np.uint32(16) if len(pair) == 2 else old & np.uint32(0xFFFF_0000))
         step.regs.set_vector(first + at, value, lanes, order=step.orders.loads)
-    _finish_load(step, first, registers, lanes)
+    finish_load(step, first, registers, lanes)
 
 
-def _components(
+def components_of(
     step: Step, first: int, fmt: BufferFormat, count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
 ) -> NDArray[np.uint32]:
+    """Return the components (components, lanes) that a store takes from VGPRs, as 32-bit registers."""
     check_stored(step, first, -(-count // 2) if is_d16 else count, lanes)
     if not is_d16:
         return np.stack([step.regs.vector(first + at, lanes, decides=False) for at in range(count)])

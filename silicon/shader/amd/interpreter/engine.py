@@ -26,6 +26,7 @@ from ringup.silicon.shader.amd.interpreter.buffer import vector_buffer
 from ringup.silicon.shader.amd.interpreter.control import HANDLERS, enter_trap
 from ringup.silicon.shader.amd.interpreter.gcn_hazards import GcnSequence, check_alignment
 from ringup.silicon.shader.amd.interpreter.hazards import Sequence
+from ringup.silicon.shader.amd.interpreter.images import image_memory
 from ringup.silicon.shader.amd.interpreter.lds import data_share, direct_load
 from ringup.silicon.shader.amd.interpreter.memory import scalar_memory, vector_memory
 from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards
@@ -90,7 +91,8 @@ UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     "FLAT": (_then_next(vector_memory), "flat"),
     **dict.fromkeys(("GLOBAL", "SCRATCH"), (_then_next(vector_memory), "vmem")),
     **dict.fromkeys(("MUBUF", "MTBUF"), (_then_next(vector_buffer), "vmem")),
-    **dict.fromkeys(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"), (_refused, "vmem")),
+    "VIMAGE": (_then_next(image_memory), "vmem"),
+    **dict.fromkeys(("MIMG", "VSAMPLE", "EXP", "VINTERP"), (_refused, "vmem")),
 }
 _VECTOR_CLASSES = frozenset(("valu", "wmma", "vmem", "flat", "lds"))
 

@@ -46,7 +46,7 @@ def clause_type(ins: Instruction) -> str:
         return "VALU"
     if ins.format in ("SMEM", "DS"):
         return ins.format
-    if ins.format in ("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF"):
+    if ins.format in ("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "VIMAGE"):
         unit = "FLAT" if ins.format == "FLAT" else "buffer, global and scratch"
         verb = next((one for one in ("load", "store", "atomic") if one in ins.mnemonic), "invalidation")
         return f"{unit} {verb}"

@@ -76,7 +76,8 @@ SUSPENDING = ("barrier", "sleep", "signal", "wait")
 
 
 BEGINNING = 0  # the entry of waves that SPI starts
-UNMODELLED = frozenset(("MIMG", "VIMAGE", "VSAMPLE", "EXP", "VINTERP"))
+UNMODELLED = frozenset(("MIMG", "VSAMPLE", "EXP", "VINTERP"))
+INTERPRETED = UNMODELLED | {"VIMAGE"}
 SCALARS = (1 << FIRST_VGPR) - 1
 # Instructions of these formats access memory, or caches before it.
 MEMORY = frozenset(("SMEM", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF"))
@@ -231,7 +232,7 @@ class Lowering:
 
         That is so if it breaks a rule, or is not modelled.
         """
-        if ins.format in UNMODELLED:
+        if ins.format in INTERPRETED:
             return True
         for one in ins.operands:
             words = max(one.size_bits // 32, 1)

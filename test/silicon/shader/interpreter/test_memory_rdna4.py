@@ -239,7 +239,7 @@ def test_an_inactive_lane_is_read_by_one_permutation_only(rdna4, out, name, miss
 
 @pytest.mark.parametrize(
     "text",
-    ["ds_bvh_stack_push8_pop1_rtn_b32 v4, v5, v6, v[8:15]", "image_load v4, v8, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
+    ["ds_bvh_stack_push8_pop1_rtn_b32 v4, v5, v6, v[8:15]", "image_sample v4, v8, s[0:7], s[8:11] dmask:0x1 dim:SQ_RSRC_IMG_1D"]
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused_by_name(rdna4, text):
     run = rdna4.start(f"{text}\n s_endpgm", strict=False, **ARGS)
