@@ -6,7 +6,7 @@ Source: RDNA4 ISA reference, "Initial Wave State", "Wave State Registers".
 import numpy as np
 import pytest
 
-from ringup.errors import NotSupported, Unmodelled
+from ringup.errors import NotSupported
 from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 from ringup.silicon.shader.amd.translator.engine import Translator
 
@@ -209,11 +209,6 @@ def test_each_lane_names_the_lane_that_it_reads(rdna4, out, name, row):
 @pytest.mark.parametrize("word", [0xBFBD0000, 0xBC7C0000, 0xBBFE0000])
 def test_instructions_that_rdna4_lacks_are_illegal(rdna4, word):
     assert rdna4.broken(f".long {word:#x}\n s_endpgm").kind == "illegal"
-
-
-def test_the_old_wait_is_refused(rdna4):
-    with pytest.raises(Unmodelled, match="s_waitcnt"):
-        rdna4.start(".long 0xbf890000\n s_endpgm").step(10)
 
 
 @pytest.mark.parametrize("make", [Interpreter, Translator])
