@@ -29,6 +29,7 @@ class Orders(NamedTuple):
     message: Order
     reply: Order  # to a message
     direct: Order  # loads of LDS without an address in a VGPR
+    samples: Order  # of images
 
 
 class Generation(NamedTuple):
@@ -95,7 +96,7 @@ def _orders(load: str, store: str, lds: str, scalar: str) -> Orders:
     flat = {lds: "lds"}
     return Orders(
         {load: "vmem"}, {store: "store"}, {load: "vmem"} | flat, {store: "store"} | flat, flat, {scalar: "scalar"},
-        {scalar: "message"}, {scalar: "reply"}, {"exp": "direct"},
+        {scalar: "message"}, {scalar: "reply"}, {"exp": "direct"}, {load: "sample"},
     )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ RDNA4 = Generation(
     {"SMEM": 24, "SCRATCH": 24, "GLOBAL": 24, "FLAT": 24},
     True,
     {"load": 63, "store": 63, "sample": 63, "bvh": 7, "ds": 63, "km": 31, "exp": 7},
-    _orders("load", "store", "ds", "km"),
+    _orders("load", "store", "ds", "km")._replace(samples={"sample": "sample"}),
     flushes_in_memory=False,
     signed_scratch=True,
     scales_buffers=True,

@@ -21,6 +21,7 @@ Unit = Literal["smem", "vmem", "flat", "lds", "gds"]
 
 UNITS: dict[str, Unit] = {
     "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "VIMAGE": "vmem",
+    "VSAMPLE": "vmem",
     "FLAT": "flat", "DS": "lds",
 }  # fmt: skip
 # RDNA3's invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
@@ -100,6 +101,8 @@ def _order(ins: Instruction, unit: Unit, *, returns: bool) -> Order:
             return orders.scalar
         case "flat":
             return orders.flat_loads if returns else orders.flat_stores
+        case "vmem" if ins.format == "VSAMPLE":
+            return orders.samples
         case "vmem":
             return orders.loads if returns else orders.stores
         case _:

@@ -44,6 +44,7 @@ from ringup.silicon.shader.amd.strict.history import RuleBroken
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.amd.decoding.generations import Order
     from ringup.silicon.shader.amd.interpreter.step import Addresses, Bytes, Lanes, Step
 
 OOB_STRUCTURED, OOB_INDEX, OOB_EMPTY, OOB_RAW = range(4)
@@ -230,12 +231,13 @@ def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addres
     return addresses + (aligned - addresses[:, 0])[:, None]
 
 
-def finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
-    """Count a load into `count` VGPRs from `first` up, and write its status if it has one."""
+def finish_load(step: Step, first: int, count: int, lanes: Lanes, order: Order | None = None) -> None:
+    """Count a load into `count` VGPRs from `first` up, in `order`, and write its status if it has one."""
+    order = order or step.orders.loads
     if step.field.get("tfe"):
-        step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=step.orders.loads)
+        step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=order)
         count += 1
-    step.issue(step.orders.loads, vgprs=range(first, first + count) if lanes.any() else range(0))
+    step.issue(order, vgprs=range(first, first + count) if lanes.any() else range(0))
 
 
 def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
@@ -350,9 +352,18 @@ def loaded(
 
 
 def deliver_components(
-    step: Step, first: int, words: NDArray[np.uint32], count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
+    step: Step,
+    first: int,
+    words: NDArray[np.uint32],
+    count: int,
+    lanes: Lanes,
+    *,
+    is_d16: bool,
+    is_high: bool,
+    order: Order | None = None,
 ) -> None:
-    """Write loaded components (components, lanes) to VGPRs, and count the load."""
+    """Write loaded components (components, lanes) to VGPRs, and count the load in `order`."""
+    order = order or step.orders.loads
     registers = -(-count // 2) if is_d16 else count
     if not step.regs.vector_fits(first, registers):
         lanes = np.zeros_like(lanes)
@@ -365,8 +376,8 @@ def deliver_components(
                 value = old & np.uint32(0xFFFF) | pair[0] << np.uint32(16)
             else:
                 value = pair[0] | (pair[1] << np.uint32(16) if len(pair) == 2 else old & np.uint32(0xFFFF_0000))
-        step.regs.set_vector(first + at, value, lanes, order=step.orders.loads)
-    finish_load(step, first, registers, lanes)
+        step.regs.set_vector(first + at, value, lanes, order=order)
+    finish_load(step, first, registers, lanes, order)
 
 
 def components_of(

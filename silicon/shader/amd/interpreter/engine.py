@@ -29,6 +29,7 @@ from ringup.silicon.shader.amd.interpreter.hazards import Sequence
 from ringup.silicon.shader.amd.interpreter.images import image_memory
 from ringup.silicon.shader.amd.interpreter.lds import data_share, direct_load
 from ringup.silicon.shader.amd.interpreter.memory import scalar_memory, vector_memory
+from ringup.silicon.shader.amd.interpreter.samples import image_samples
 from ringup.silicon.shader.amd.interpreter.scalar_hazards import ScalarHazards
 from ringup.silicon.shader.amd.interpreter.step import Exit, Machine, Step
 from ringup.silicon.shader.amd.strict.history import RuleBroken, Tracker, misaligned
@@ -92,7 +93,8 @@ UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     **dict.fromkeys(("GLOBAL", "SCRATCH"), (_then_next(vector_memory), "vmem")),
     **dict.fromkeys(("MUBUF", "MTBUF"), (_then_next(vector_buffer), "vmem")),
     "VIMAGE": (_then_next(image_memory), "vmem"),
-    **dict.fromkeys(("MIMG", "VSAMPLE", "EXP", "VINTERP"), (_refused, "vmem")),
+    "VSAMPLE": (_then_next(image_samples), "vmem"),
+    **dict.fromkeys(("MIMG", "EXP", "VINTERP"), (_refused, "vmem")),
 }
 _VECTOR_CLASSES = frozenset(("valu", "wmma", "vmem", "flat", "lds"))
 

@@ -46,9 +46,11 @@ def clause_type(ins: Instruction) -> str:
         return "VALU"
     if ins.format in ("SMEM", "DS"):
         return ins.format
-    if ins.format in ("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "VIMAGE"):
+    if ins.format in ("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "VIMAGE", "VSAMPLE"):
         unit = "FLAT" if ins.format == "FLAT" else "buffer, global and scratch"
         verb = next((one for one in ("load", "store", "atomic") if one in ins.mnemonic), "invalidation")
+        if ins.format == "VSAMPLE":
+            verb = "load"
         return f"{unit} {verb}"
     return ""
 

@@ -76,8 +76,8 @@ SUSPENDING = ("barrier", "sleep", "signal", "wait")
 
 
 BEGINNING = 0  # the entry of waves that SPI starts
-UNMODELLED = frozenset(("MIMG", "VSAMPLE", "EXP", "VINTERP"))
-INTERPRETED = UNMODELLED | {"VIMAGE"}
+UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
+INTERPRETED = UNMODELLED | {"VIMAGE", "VSAMPLE"}
 SCALARS = (1 << FIRST_VGPR) - 1
 # Instructions of these formats access memory, or caches before it.
 MEMORY = frozenset(("SMEM", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF"))
