@@ -94,7 +94,7 @@ TRIED = (
 # have few tiles for each, and deep ones hide more of the latency of loads. With one slice in LDS, large tiles leave
 # room for a second wave on each SIMD; without it the matrix unit waits for LDS.
 WIDE_TILES = (
-    MatrixTile(256, 128, 64, 4, 2, 1.05, slices=1),
+    MatrixTile(256, 128, 64, 4, 2, 1.12, slices=1),
     MatrixTile(128, 128, 128, 4, 2, 1.02, slices=1),
     MatrixTile(128, 128, 64, 4, 2, 1.0, slices=1),
     MatrixTile(128, 64, 64, 2, 2, 0.95, slices=1),
