@@ -459,7 +459,11 @@ def own_names(of: Generation, kind: str) -> set[str]:
     )
 
 
-@pytest.mark.parametrize(("of", "kind", "bits"), CDNA_CASES)
+@pytest.mark.parametrize(
+    ("of", "kind", "bits"),
+    CDNA_CASES,
+    ids=lambda one: one.name.replace(" ", "").lower() if isinstance(one, Generation) else None,
+)
 @pytest.mark.seeds(1)
 def test_rules_of_cdna_give_what_the_interpreter_gives(of, kind, bits, seed, translated, interpreted):
     rng = random.Random(f"{kind} {bits} {seed}")

@@ -419,6 +419,66 @@ def test_a_compute_unit_has_160_kib_of_lds():
 
 PRODUCT = "v_mfma_f32_16x16x32_f16 v[4:7], v[8:11], v[12:15], v[4:7]"
 ZEROS = "".join(f"v_mov_b32 v{one}, 0\n" for one in range(32)) + "s_nop 4\n"
+FACTORS = "\n".join(f"v_mov_b32 v{at}, 0" for at in (*range(8, 16), 41))
+# What is computed from registers or LDS that nobody wrote, and its first lane that is undefined.
+UNDEFINED = {
+    "a scale of a row": (
+        f"""{FACTORS}
+        s_mov_b64 exec, -9
+        v_mov_b32 v40, 0
+        s_mov_b64 exec, -1
+        s_nop 7
+        v_mfma_scale_f32_16x16x128_f8f6f4 v[20:23], v[8:11], v[12:15], 0, v40, v41 cbsz:4 blgp:4
+        s_nop 15
+        global_store_dwordx2 v1, v[20:21], s[0:1]
+        s_nop 0
+        global_store_dword v1, v23, s[0:1]""",
+        "lane 0 of v23",
+    ),
+    "a scale of a column": (
+        f"""{FACTORS}
+        s_mov_b64 exec, -9
+        v_mov_b32 v40, 0
+        s_mov_b64 exec, -1
+        s_nop 7
+        v_mfma_scale_f32_16x16x128_f8f6f4 v[20:23], v[8:11], v[12:15], 0, v41, v40 cbsz:4 blgp:4
+        s_nop 15
+        global_store_dword v1, v20, s[0:1]""",
+        "lane 3 of v20",
+    ),
+    "rows that are exchanged": (
+        """v_mov_b32 v8, 0
+        s_nop 7
+        v_permlane32_swap_b32 v8, v9
+        s_nop 7
+        global_store_dword v1, v8, s[0:1]""",
+        "lane 32 of v8",
+    ),
+    "LDS that is loaded transposed": (
+        """v_lshlrev_b32 v3, 3, v0
+        s_mov_b64 exec, 0xffff
+        ds_write_b64 v3, v[0:1]
+        s_mov_b64 exec, -1
+        s_waitcnt lgkmcnt(0)
+        ds_read_b64_tr_b16 v[8:9], v3
+        s_waitcnt lgkmcnt(0)
+        global_store_dword v1, v9, s[0:1]""",
+        "lane 16 of v9",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNDEFINED)
+def test_what_comes_of_what_nobody_wrote_may_not_be_stored(cdna4, case):
+    text, where = UNDEFINED[case]
+    cdna4.buffer(OUT, np.zeros((2, 64)))
+    found = cdna4.broken(
+        f"v_lshlrev_b32 v1, 2, v0\n{text}\ns_endpgm", user_sgprs=(OUT, 0), vgpr_count=48, lds_size_bytes=1024
+    )
+    assert found.kind == "uninitialised"
+    assert where in found.detail
+
+
 # LLVM 22, GCNHazardRecognizer, gfx950: what follows, and how many wait states later.
 WAITS = {
     "a product's result is read": (PRODUCT, "v_mov_b32 v20, v4", 8),
