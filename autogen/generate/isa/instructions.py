@@ -27,6 +27,8 @@ _EXTENSIONS = {
     "DPP-newbcast": (bases.DPP16_CODE, 0xFF01_5110), "SDWA": (bases.SDWA_CODE, 0x0006_0610), "SDWAB": (bases.SDWA_CODE, 0x0606_0010),
 }  # fmt: skip
 
+_SCALAR = re.compile(r"s\d+|s\[\d+:\d+\]")
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -201,7 +203,12 @@ def _ask_extensions(disassembler: Disassembler, cases: list[Case], table: dict[s
 
 
 def _confirm_kinds(disassembler: Disassembler, cases: list[Case]) -> None:
-    """Ask the assembler about one text of every operand kind found: it refuses kinds that the disassembler accepts."""
+    """Ask the assembler about texts of every operand kind found: it refuses kinds that the disassembler accepts.
+
+    Where the other sources are scalars, it may refuse one scalar more than GCN reads. So it is asked with constants in
+    their place too.
+    """
+    is_gcn = disassembler.cpu.startswith("gfx9")
     owners: list[tuple[Case, tuple[str, int, str]]] = []
     texts: list[str] = []
     for case in cases:
@@ -216,14 +223,24 @@ def _confirm_kinds(disassembler: Disassembler, cases: list[Case]) -> None:
                 letter = "l" if b.core == hex(bases.LITERAL) and (name, value, answer) in literals else kind_of(b.core)
                 if a.core != b.core and seen[name, i, letter] < 2:
                     seen[name, i, letter] += 1
-                    owners.append((case, (name, i, letter)))
-                    texts.append(answer.text)
+                    alone = _with_constants(answer, i) if is_gcn else answer.text
+                    owners += [(case, (name, i, letter))] * (1 + (alone != answer.text))
+                    texts += dict.fromkeys((answer.text, alone))
     verdicts: dict[tuple[int, tuple[str, int, str]], bool] = {}
     for (case, key), good in zip(owners, disassembler.accepts(texts), strict=True):
         verdicts[id(case), key] = verdicts.get((id(case), key), False) or good
     for case, key in owners:
         if (verdicts[id(case), ("", 0, "")] or key == ("", 0, "")) and not verdicts[id(case), key]:
             case.refused.add(key)
+
+
+def _with_constants(answer: Decoded, kept: int) -> str:
+    """Return a text with constants instead of scalar sources, one of which is kept."""
+    head, *operands = answer.text.split(", ")
+    if len(operands) + 1 != len(answer.operands):
+        return answer.text
+    changed = ("1" if _SCALAR.fullmatch(one) and at != kept else one for at, one in enumerate(operands, 1))
+    return ", ".join([head, *changed])
 
 
 def render(found: Survey, base: Survey | None = None, unsettled: Sequence[str] = ()) -> str:

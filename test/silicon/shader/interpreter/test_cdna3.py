@@ -350,3 +350,17 @@ def test_several_registers_begin_at_an_even_one(cdna3):
     # v_mov_b64 v[3:4], 0, which the assembler refuses
     cdna3.assemble = lambda *_: bytes.fromhex("8070067e 000081bf".replace(" ", ""))
     assert cdna3.broken("").detail == "several VGPRs begin at v3, whose number is odd"
+
+
+def test_a_lane_is_written_from_vcc(cdna3):
+    out = cdna3.buffer(OUT, np.zeros(64))
+    text = """
+      v_lshlrev_b32 v1, 2, v0
+      v_mov_b32 v8, 7
+      s_mov_b32 vcc_hi, 0x1234
+      v_writelane_b32 v8, vcc_hi, 5
+      global_store_dword v1, v8, s[0:1]
+      s_endpgm
+    """
+    cdna3.run(text, user_sgprs=(OUT, 0))
+    assert out.tolist() == [0x1234 if lane == 5 else 7 for lane in range(64)]
