@@ -85,6 +85,12 @@ class _Finder(PairFinder[_Half]):
                 packed.modifiers[name] = bits
         return packed
 
+    def step(self, joined: Instr, first: Step, second: Step) -> Step:
+        """Return the step. It reads whole pairs of registers, also a half that neither instruction uses: that one must
+        not be on its way from memory.
+        """
+        return self._program.step(joined)
+
 
 def _pairs(low: tuple[tuple[int, bool], ...], high: tuple[tuple[int, bool], ...]) -> bool:
     """Return whether each source of one is in the same pair of registers as that of the other."""

@@ -33,6 +33,10 @@ class PairFinder(ABC, Generic[Half]):
         reads.
         """
 
+    def step(self, joined: Instr, first: Step, second: Step) -> Step:
+        """Return the step of the instruction for both."""
+        return Step(joined, first.effects, first.reads + second.reads, first.writes + second.writes)
+
     def block(self, steps: list[Step]) -> list[Step]:
         """Return a block's steps with pairs joined."""
         halves = [self.half(step) for step in steps]
@@ -77,7 +81,7 @@ class PairFinder(ABC, Generic[Half]):
             gone[found] = 1
             other = steps[found]
             assert joined is not None
-            made.append(Step(joined, step.effects, step.reads + other.reads, step.writes + other.writes))
+            made.append(self.step(joined, step, other))
             loads.passed(other, reads[found], writes[found])
             self.pairs += 1
         return made
