@@ -457,7 +457,6 @@ LACKING = (
     (api.MES_SCH_API_SET_DEBUG_VMID, api.MESAPI__SET_DEBUG_VMID, {"debug_vmid": 1}),
     (api.MES_SCH_API_AMD_LOG, api.MESAPI_AMD_LOG, {"p_buffer_memory": STATUS}),
     (api.MES_SCH_API_SET_HW_RSRC, api.MESAPI_SET_HW_RESOURCES, {"limit_single_process": 1}),
-    (api.MES_SCH_API_SET_HW_RSRC_1, api.MESAPI_SET_HW_RESOURCES_1, {"cleaner_shader_fence_mc_addr": STATUS}),
     (api.MES_SCH_API_ADD_QUEUE, api.MESAPI__ADD_QUEUE, {"gws_size": 1}),
     (api.MES_SCH_API_ADD_QUEUE, api.MESAPI__ADD_QUEUE, {"is_tmz_queue": 1}),
     (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES}),
@@ -479,6 +478,7 @@ def test_what_metal_does_without_a_trace_is_answered(core, mes):
     for operation, layout, members in (
         (api.MES_SCH_API_QUERY_SCHEDULER_STATUS, api.MESAPI__QUERY_MES_STATUS, {}),
         (api.MES_SCH_API_SET_HW_RSRC_1, api.MESAPI_SET_HW_RESOURCES_1, {"enable_mes_info_ctx": 1}),
+        (api.MES_SCH_API_SET_HW_RSRC_1, api.MESAPI_SET_HW_RESOURCES_1, {"cleaner_shader_fence_mc_addr": 0x74_0000}),
         (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__QUERY_STATUS}),
         (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__CHANGE_CONFIG}),
     ):

@@ -484,10 +484,11 @@ class Mes:
     def set_hw_resources_1(self, frame: Any) -> Steps:
         """Take memory for MES's own use. The model writes nothing there: amdgpu provides it and never reads it.
 
-        Source: mes_v11_0.c, set_hw_resources_1.
+        Since Linux 6.14 that includes the fence of the cleaner shader. MES runs that shader when one process has the
+        card to itself (`limit_single_process`), which `check_hw_resources` refuses.
+
+        Source: mes_v11_0.c and mes_v12_0.c, set_hw_resources_1.
         """
-        if frame.cleaner_shader_fence_mc_addr:
-            raise Unmodelled("MES SET_HW_RSRC_1: a cleaner shader between processes")
         return None
 
     def query_status(self, frame: Any) -> Steps:
