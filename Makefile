@@ -72,7 +72,7 @@ bench: setup oracles
 GUESTS ?= 2
 guest: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
-	  -n $(GUESTS) --dist loadgroup --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
+	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.
