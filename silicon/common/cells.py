@@ -160,6 +160,17 @@ def _field(chip: str, block: str, name: str, field: str) -> RegisterField:
     raise KeyError(f"{name} has no field {field}")
 
 
+def replaced(chip: str, block: str, name: str, value: int, **fields: int) -> int:
+    """Return `value` with fields of a block's register changed. Raises `ValueError` for a value that does not fit."""
+    for field, number in fields.items():
+        facts = _field(chip, block, name, field)
+        moved = number << facts.lo
+        if number < 0 or moved & ~facts.mask:
+            raise ValueError(f"{name}.{field} cannot hold {number:#x}")
+        value = value & ~facts.mask | moved
+    return value
+
+
 class Note(Protocol):
     """`EventLog.note`."""
 
@@ -358,13 +369,7 @@ class Cells:
 
     def replace(self, name: str, value: int, **fields: int) -> int:
         """Return `value` with fields of register `name` changed. Raises `ValueError` for a value that does not fit."""
-        for field, number in fields.items():
-            facts = _field(self.chip, self.block, name, field)
-            moved = number << facts.lo
-            if number < 0 or moved & ~facts.mask:
-                raise ValueError(f"{name}.{field} cannot hold {number:#x}")
-            value = value & ~facts.mask | moved
-        return value
+        return replaced(self.chip, self.block, name, value, **fields)
 
     def reset(self, keep: Iterable[str] = ()) -> None:
         """Set every register to its reset value, except those in `keep`."""

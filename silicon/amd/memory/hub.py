@@ -291,7 +291,8 @@ class VmHub:
         if not self._held[engine]:
             self._drop_private()
         self.cells[self._name(f"VM_INVALIDATE_ENG{engine}_ACK")] |= mask
-        self.board.log.note(self.row.name, "invalidate", "vmids {:#x}, pages {:#x} to {:#x}", mask, first, last)
+        what = "pages" if pages else "directories alone of pages"
+        self.board.log.note(self.row.name, "invalidate", "vmids {:#x}, {} {:#x} to {:#x}", mask, what, first, last)
 
     def _range(self, engine: int) -> tuple[int, int]:
         """Return the first and last page that the engine's requests cover.

@@ -15,7 +15,7 @@ from ringup.silicon.amd.gc.cp import run_list
 from ringup.silicon.amd.gc.cp.pm4_decode import CLIENT_CP, SRC_QUERY_STATUS, Packet, Rule, reserved
 from ringup.silicon.amd.gc.cp.queue import Queue, Stop
 from ringup.silicon.amd.gc.grbm import Slot
-from ringup.silicon.common.cells import block_map
+from ringup.silicon.common.cells import block_map, replaced
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp.pm4_parser import Parser
@@ -34,9 +34,12 @@ SPECIFIED, BY_PASID, ALL, ALL_BUT_STATIC = range(4)  # queue_sel of UNMAP_QUEUES
 LATENCY_US = 100_000
 # invalidation engine reserved for firmware. Source: amdgpu_gmc.c, allocate_vm_inv_eng
 FIRMWARE_ENGINE = 5
-# L2 PTEs, PDE0 to PDE2, L1: bits of GCVM_INVALIDATE_ENG0_REQ
-INVALIDATE_ALL = 0xF8 << 16
-FLUSH_TYPE_SHIFT = 16
+# fields of its request register, whose places differ between generations
+EVERYTHING = dict.fromkeys(
+    ("INVALIDATE_L2_PTES", "INVALIDATE_L2_PDE0", "INVALIDATE_L2_PDE1", "INVALIDATE_L2_PDE2", "INVALIDATE_L1_PTES"), 1
+)
+# the highest that FLUSH_TYPE of every generation holds. amdgpu uses 0 to 2: enum TLB_FLUSH_TYPE
+LAST_FLUSH_TYPE = 3
 VMIDS = 16
 
 
@@ -136,6 +139,8 @@ def query_status(parser: Parser, packet: Packet) -> None:
 def invalidate_tlbs(parser: Parser, packet: Packet) -> Iterator[float]:
     """Invalidate the TLBs of all VMIDs, or of those of one process."""
     control = pm4.INVALIDATE_TLBS_CONTROL(packet.body[0])
+    if control.flush_type > LAST_FLUSH_TYPE:
+        raise reserved(f"{packet}: flush_type {control.flush_type}")
     mask = (1 << VMIDS) - 1 if control.dst_sel == 0 else vmids_of(parser.cp, control.pasid)
     yield from flush(parser.cp, mask, control.flush_type, all_hubs=bool(control.all_hub))
 
@@ -154,29 +159,30 @@ def flush(cp: Cp, mask: int, flush_type: int, all_hubs: bool = False) -> Iterato
     """Invalidate translations as the firmware does: write the request register of its own engine, then wait for the
     acknowledge bits.
     """
-    generation, space = cp.row.generation, cp.board.space
-    for places, prefix in _hubs(cp.board.chip, generation.hubs if all_hubs else generation.hubs[:1]):
+    generation, space, chip = cp.row.generation, cp.board.space, cp.board.chip
+    for block, places, prefix in _hubs(chip, generation.hubs if all_hubs else generation.hubs[:1]):
         name = f"{prefix}VM_INVALIDATE_ENG{FIRMWARE_ENGINE}"
         semaphore = places[f"{name}_SEM"]
         # GFX9's hubs lose nothing while power gated: gmc_v9_0.c, use_invalidate_semaphore
         guarded = prefix == "MM"
         while guarded and not space.read(semaphore) & 1:
             yield 1.0
-        space.write(places[f"{name}_REQ"], mask | flush_type << FLUSH_TYPE_SHIFT | INVALIDATE_ALL)
+        asked = {"PER_VMID_INVALIDATE_REQ": mask, "FLUSH_TYPE": flush_type} | EVERYTHING
+        space.write(places[f"{name}_REQ"], replaced(chip, block, f"{name}_REQ", 0, **asked))
         while space.read(places[f"{name}_ACK"]) & mask != mask:
             yield 1.0
         if guarded:
             space.write(semaphore, 0)
 
 
-def _hubs(chip: str, blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[dict[str, int], str]]:
-    """Yield the registers of every VM hub that a firmware flushes, and their prefix: the core's own, and the memory hub
-    of every die.
+def _hubs(chip: str, blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, dict[str, int], str]]:
+    """Yield block, registers and their prefix of every VM hub that a firmware flushes: the core's own, and the memory
+    hub of every die.
     """
     for block, prefix in blocks:
         place = next(place for place in open_chip(chip).row.places if place.block == block)
         for instance in range(1 if block == "gc" else len(place.bases)):
-            yield block_map(chip, block, instance).addresses, prefix
+            yield block, block_map(chip, block, instance).addresses, prefix
 
 
 RULES: dict[int, Rule] = {

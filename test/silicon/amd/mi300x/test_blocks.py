@@ -17,6 +17,8 @@ from machines.mi300x import (
     RING,
     TABLE,
     TARGET,
+    USER,
+    USER_POINTER,
     VRAM_AT,
     Machine,
     packet,
@@ -32,6 +34,7 @@ from ringup.silicon import card
 from ringup.silicon.amd.board import discovery
 from ringup.silicon.amd.board.chips import find
 from ringup.silicon.amd.gc.cp.pm4_sync import RULES_9
+from ringup.silicon.amd.gc.grbm import Slot
 from ringup.silicon.amd.memory.vm import FORMATS, Context, WalkFault, walk
 from ringup.silicon.amd.psp.ring import Refused
 
@@ -181,6 +184,41 @@ def test_the_firmware_runs_the_queue_of_a_process(machine):
     cells = machine.card.ih.cells
     assert {cells.of(node, table) for node in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)} == {PASID}
     assert machine.get("mmhub", 2, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_BASE_ADDR_LO32") == TABLE | 1
+    unmap(machine, used, order_bell)
+
+
+def test_a_queue_mapped_again_has_the_pointers_of_its_new_memory(machine):
+    """What amdkfd does for a process that closes the card and opens it again: the addresses stay, the memory is other.
+    The KIQ of every core drops the process's translations: gmc_v9_0.c, flush_gpu_tlb_pasid.
+    """
+    order_bell = 0x60
+    unmap(machine, run_list(machine, user_queue(machine, 0x1002), order_bell), order_bell)
+    machine.set("gc", TARGET, "SCRATCH_REG1", 0)
+    page, other = (USER_POINTER - USER) // 4096, USER + 0x30_0000
+    core, memory = machine.card.gfxhubs[TARGET], machine.card.mmhubs[2]
+    machine.set("mmhub", 2, f"VM_CONTEXT{PROCESS}_CNTL", 1)
+    machine.set("mmhub", 2, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_END_ADDR_LO32", 511)
+    # all pages: gfxhub_v1_2.c, xcc_program_invalidation
+    for block, instance in (("gc", TARGET), ("mmhub", 2)):
+        for half, value in (("LO32", 0xFFFF_FFFF), ("HI32", 0x1F)):
+            machine.set(block, instance, f"VM_INVALIDATE_ENG5_ADDR_RANGE_{half}", value)
+    machine.card.settle()
+    assert [hub.read(PROCESS, page * 4096, 1, "") for hub in (core, memory)] == [b"\3", b"\3"]
+    core.cells["VM_L2_PROTECTION_FAULT_STATUS"] = 7
+    listed = user_queue(machine, 0x1002)
+    machine.put(other, 0, 0)
+    machine.put(TABLE + 8 * page, other | 0x71, 0)
+    # INVALIDATE_TLBS of a process in all hubs, heavyweight
+    machine.put(RING, *packet(0x98, 1 | 1 << 4 | PASID << 5 | 2 << 29))
+    for number in range(CORES):
+        machine.queue(number, 2, 1, order_bell)
+    machine.ring(order_bell, 2)
+    for one in machine.card.cores:
+        one.cp.queues[Slot(2, 1, 0)].disconnect(save=False)
+    assert core.cells["VM_L2_PROTECTION_FAULT_STATUS"] == 7
+    assert [hub.read(PROCESS, page * 4096, 1, "") for hub in (core, memory)] == [b"\0", b"\0"]
+    used = run_list(machine, listed, order_bell)
+    assert machine.get("gc", TARGET, "SCRATCH_REG1") == 0
     unmap(machine, used, order_bell)
 
 
