@@ -266,6 +266,7 @@ class VirtualRadeon:
         self.gc = self.cores[0]
         for core in self.cores:
             core.cp.teams = self.gc.cp.teams
+            core.cp.cores = [one.cp for one in self.cores]
         if chip.cores > 1:
             self._partition(1)
 

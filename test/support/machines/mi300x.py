@@ -152,7 +152,8 @@ def run_list(machine, listed, order_bell):
         # ENABLE_CONTEXT, depth 0; pages 0 to 511.
         machine.set("gc", core, f"VM_CONTEXT{PROCESS}_CNTL", 1)
         machine.set("gc", core, f"VM_CONTEXT{PROCESS}_PAGE_TABLE_END_ADDR_LO32", 511)
-        machine.queue(core, 2, 0, order_bell)
+        # all but the first have no_update_rptr: init_mqd_hiq_v9_4_3
+        machine.queue(core, 2, 0, order_bell, CP_HQD_PQ_CONTROL=0xD030_8907 | bool(core) << 27)
         # What MAP_QUEUES with engine_sel 1 does: kgd_gfx_v9_hiq_mqd_load.
         machine.card.cores[core].cp.orders.add(Slot(2, 0, 0))
     machine.ring(order_bell, len(words))
@@ -160,8 +161,8 @@ def run_list(machine, listed, order_bell):
     return len(words)
 
 
-def unmap(machine, used, order_bell):
-    """Unmap all but static queues, ask for the fence, and check that only the kernel's queues are left; drop those."""
+def order_unmap(machine, used, order_bell):
+    """Order all cores to unmap all but static queues, and to store the fence."""
     fence = VRAM_AT + DATA + 0x100
     words = (
         *packet(0xA3, 3 << 4, 0, 0, 0, 0),
@@ -171,8 +172,18 @@ def unmap(machine, used, order_bell):
     machine.put(RING + 4 * used, *words)
     machine.ring(order_bell, used + len(words))
     machine.card.clock.sleep_us(2_000)
-    assert machine.word(DATA + 0x100) == 0x55
+
+
+def check_unmapped(machine):
+    """Check that only the kernel's queues are left; drop those."""
     for core in machine.card.cores:
         assert [slot for slot, queue in core.cp.queues.items() if queue.connected] == [Slot(2, 0, 0)]
         core.cp.orders.clear()
         core.cp.queues[Slot(2, 0, 0)].disconnect(save=False)
+
+
+def unmap(machine, used, order_bell):
+    """Unmap all but static queues of all cores."""
+    order_unmap(machine, used, order_bell)
+    assert machine.word(DATA + 0x100) == 0x55
+    check_unmapped(machine)

@@ -125,9 +125,12 @@ def stop_queues(cp: Cp, queues: list[Queue], how: Stop) -> Iterator[float]:
             end_ns = cp.board.clock.now_ns + 1_000_000
 
 
-def query_status(parser: Parser, packet: Packet) -> None:
-    """Answer with a fence, an interrupt, or both."""
+def query_status(parser: Parser, packet: Packet) -> Iterator[float]:
+    """Answer with a fence, an interrupt, or both. Orders to several cores are answered once, when all have obeyed."""
     control = pm4_queues.QUERY_STATUS_CONTROL(packet.body[0])
+    if run_list.follows(parser):
+        return
+    yield from parser.poll(lambda: run_list.all_obeyed(parser), lambda: "all cores must come as far in their orders")
     if control.command != pm4_queues.command__mes_query_status__interrupt_only:
         parser.write_number(packet.address(2, 8), packet.body[4] | packet.body[5] << 32, 8)
     if control.command in (0, 3):

@@ -104,6 +104,8 @@ class Cp:
         self.orders: set[Slot] = set()
         self.run_list = run_list.RunList()
         self.unmap_timeout_us = 1_000_000.0
+        # those of all cores of the card, which share the list
+        self.cores: list[Cp] = [self]
         # the queues that this core runs with others, by doorbell and gpu_va of amd_queue_t; the cores share it
         self.teams: dict[tuple[int, int], Team] = {}
         self.queues = {

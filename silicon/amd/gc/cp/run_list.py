@@ -18,6 +18,7 @@ from ringup.autogen.amd import pm4, pm4_queues
 from ringup.silicon.amd.gc.cp.pm4_decode import Packet, Rule, packet_dwords, reserved
 from ringup.silicon.amd.gc.cp.queue import Queue
 from ringup.silicon.amd.gc.grbm import Slot
+from ringup.silicon.amd.gc.hqd import HALF, LOW
 from ringup.silicon.common.cells import block_map
 
 if TYPE_CHECKING:
@@ -227,6 +228,25 @@ def listed_queues(cp: Cp) -> list[Queue]:
     cp.run_list.mapped.clear()
     cp.run_list.vmids.clear()
     return found
+
+
+def follows(parser: Parser) -> bool:
+    """Whether the queue is an HIQ of a core that leaves it to the first core of its partition to answer.
+
+    GUESS: such a queue has no_update_rptr set, which the "Master XCC" lacks: kfd_mqd_manager_v9.c,
+    init_mqd_hiq_v9_4_3. That the other cores do not answer follows from amdkfd's use: it waits for one fence of all
+    cores, frees the queues' memory then, and uses the fence again.
+    """
+    cp, hqd = parser.cp, parser.hqd
+    return hqd.slot in cp.orders and cp.number > 0 and bool(hqd.field(hqd.names.control, hqd.names.no_rptr))
+
+
+def all_obeyed(parser: Parser) -> bool:
+    """Whether every core with an HIQ of the same ring has come as far in it."""
+    base, here = parser.hqd.base, parser.hqd.rptr
+    others = [cp.queues[slot] for cp in parser.cp.cores for slot in cp.orders]
+    same = [queue.hqd for queue in others if queue.connected and queue.hqd.base == base]
+    return all((hqd.rptr - here & LOW) < HALF for hqd in same)
 
 
 RULES_9: dict[int, Rule] = {

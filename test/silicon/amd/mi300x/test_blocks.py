@@ -19,8 +19,11 @@ from machines.mi300x import (
     TARGET,
     USER,
     USER_POINTER,
+    USER_RING,
     VRAM_AT,
     Machine,
+    check_unmapped,
+    order_unmap,
     packet,
     run_list,
     started,
@@ -220,6 +223,26 @@ def test_a_queue_mapped_again_has_the_pointers_of_its_new_memory(machine):
     used = run_list(machine, listed, order_bell)
     assert machine.get("gc", TARGET, "SCRATCH_REG1") == 0
     unmap(machine, used, order_bell)
+    core.reset()
+
+
+def test_the_fence_of_an_order_waits_for_all_cores(machine):
+    """amdkfd frees the memory of the queues when it sees the one fence: unmap_queues_cpsch."""
+    order_bell = 0x60
+    listed = user_queue(machine, 0x1002)
+    # no packet: the queue stops, and is reset after a second
+    machine.put(USER_RING, 0)
+    order_unmap(machine, run_list(machine, listed, order_bell), order_bell)
+    assert machine.word(DATA + 0x100) == 0
+    machine.card.clock.sleep_us(990_000)
+    # the first core may poll only every 40 us; the others look as often
+    while not machine.word(DATA + 0x100):
+        machine.card.clock.sleep_us(1)
+    # it is stored once: amdkfd may use it for the next order now
+    machine.put(DATA + 0x100, 0)
+    machine.card.clock.sleep_us(1_000)
+    assert machine.word(DATA + 0x100) == 0
+    check_unmapped(machine)
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------
