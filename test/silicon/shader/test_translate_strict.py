@@ -79,6 +79,18 @@ BROKEN = {
         # It reads lane 12.
         "uninitialised", "lane 0 of v3 is undefined: it comes from v2",
     ),
+    "undefined lane through a swap": (
+        """
+        v_cmp_gt_u32_e32 vcc_lo, 20, v0
+        s_and_saveexec_b32 s8, vcc_lo
+        v_mov_b32_e32 v2, 1
+        s_or_b32 exec_lo, exec_lo, s8
+        v_mov_b32_e32 v3, 2
+        v_swap_b32 v3, v2
+        global_store_b32 v1, v2, s[2:3]
+        global_store_b32 v1, v3, s[2:3]""",
+        "uninitialised", "lane 20 of v3 is undefined: it comes from v2, which was never written",
+    ),
     "undefined lane through a spill": (
         "v_writelane_b32 v5, s20, 3\n v_readlane_b32 s8, v5, 3\n s_load_b32 s9, s[0:1], s8",
         "uninitialised", "s8 is undefined: it comes from s20, which was never written",

@@ -400,7 +400,7 @@ class Guard(Shadows):
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
             new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
-        elif name.endswith("_swap_b32"):
+        elif name.startswith("v_permlane") and name.endswith("_swap_b32"):
             new = self._swapped(target, sources, ins)
         elif "permlane" in name:
             # Which lane went where is not tracked.
