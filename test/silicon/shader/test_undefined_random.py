@@ -125,7 +125,8 @@ class Program:
             near = f"{pick(['0', '3', '8', '24', '35', v()])}, {self.pair(pick(['v', 's']))}"
             return f"{name} {self.pair('v')}, {pick([near, f'{s()}, ' + self.pair('v')])}"
         if how == 8:
-            return f"v_readlane_b32 {s()}, {v()}, {int(self.random.integers(32))}\n v_readfirstlane_b32 {s()}, {v()}"
+            lane = int(self.random.integers(32))
+            return f"v_readlane_b32 {s()}, {v()}, {lane}\n v_readfirstlane_b32 {s()}, {v()}\n v_swap_b32 {v()}, {v()}"
         if how == 9:
             target, data = v(), v()
             line = f"ds_bpermute_b32 {target}, v1, {data} offset:{int(self.random.integers(32)) * 4}"
