@@ -122,7 +122,8 @@ def page_fault(guest: Guest) -> list[str]:
         "the page": rf"in page starting at address {WILD & ~0xFFF:#018x} from client 10",
         "the block": r"Faulty UTCL2 client ID: TCP \(0x8\)",
         "the direction": r"RW: 0x1",
-        "the job's end": r"ring gfx_\S+ timeout, but soft recovered",
+        # Waves that are not gone within 10 ms, as on a busy computer, make the kernel reset the ring.
+        "the job's end": r"ring gfx_\S+ timeout, (but soft recovered|signaled seq)",
     }
     wrong = [f"the kernel does not tell {what}" for what, words in expected.items() if not re.search(words, told)]
     if result.status != LOST:
