@@ -419,6 +419,17 @@ def test_a_wrong_number_of_partitions_is_refused(machine, parts):
     assert machine.get("gc", 5, "CP_HYP_XCP_CTL") == before
 
 
+def test_the_answer_to_a_mode_1_reset_is_there_for_a_host_that_reads_late(machine):
+    """amdgpu waits for it: smu_v13_0_6_ppt.c, mode1_reset. A busy emulator reads it after the reset."""
+    machine.set("mp", 0, "MP1_SMN_C2PMSG_90", 0)
+    machine.set("mp", 0, "MP1_SMN_C2PMSG_82", 1)
+    machine.set("mp", 0, "MP1_SMN_C2PMSG_66", 3)
+    machine.card.clock.sleep_us(200_000)
+    assert machine.card.log.find("reset", "card")[-1].text == "mode 1"
+    assert machine.get("mp", 0, "MP1_SMN_C2PMSG_90") == 1
+    assert machine.get("mp", 0, "MP1_SMN_C2PMSG_66") == 0
+
+
 def test_a_reset_of_the_engines_keeps_memory_and_firmware_and_loses_configuration_space():
     """GfxDriverReset with SMU_RESET_MODE_2; smu_v13_0_6_ppt.c restores configuration space, then reads the answer."""
     made = started()
