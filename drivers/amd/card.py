@@ -118,7 +118,8 @@ class Radeon(AnyRadeon[Device, QueueSet]):
             self._control = Control(self.blocks.smu)
             self._health = Health(self.blocks, self._control, self._too_hot)
             self._health.start()
-            with stages.stage("testing the queues", 2_000_000):
+            # TIMEOUT: 4 s were seen on an emulated processor; each wait within has a bound of its own
+            with stages.stage("testing the queues", 10_000_000):
                 if not self.device.polls_vram:
                     host_reach.check(self.blocks, self.spaces)
                 self._make_queues(replaced)
