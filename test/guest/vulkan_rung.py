@@ -126,6 +126,8 @@ def page_fault(guest: Guest) -> list[str]:
         "the job's end": r"ring gfx_\S+ timeout, (but soft recovered|signaled seq)",
     }
     wrong = [f"the kernel does not tell {what}" for what, words in expected.items() if not re.search(words, told)]
+    if "GPU reset begin" in told:
+        wrong.append("the kernel resets the whole card, not the ring")
     if result.status != LOST:
         wrong.append(f"the job that faults ends with {result.status}, not {LOST}")
     if wrong:
