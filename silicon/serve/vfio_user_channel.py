@@ -159,6 +159,8 @@ class Connection:
         began_s = time.monotonic()
         self._patience_s = min(ANSWER_S, self._patience_s + (began_s - self._patience_at_s) * REGAINED)
         self._number = self._number + 1 & 0xFFFF
+        # commands may arrive together with the answer, and then nothing else wakes the server
+        self.more = True
         try:
             answer = self._exchange(command, payload, began_s + self._patience_s)
         except TransportError as error:

@@ -478,6 +478,21 @@ def test_commands_that_come_meanwhile_are_done_afterwards_in_order(bench, card, 
     assert mapped[:6] == b"mapped"
 
 
+def test_a_command_that_comes_with_an_answer_is_served_though_nothing_else_comes(bench, peer, card):
+    """An engine asks by itself, outside a command. The answer and a command arrive together; then the peer waits."""
+    peer.master()
+    assert peer.map(AT, PAGE) == 0
+    command = peer.message(READ, struct.pack("=QII", 0, 7, 2))
+    seen = []
+    with bench.ram(peer, base=AT, spoil=lambda ram, answer: answer + command) as ram:
+        ram.bytes[:4] = b"here"
+        card.clock.after(1, lambda: seen.append(card.host.read(AT, 4)))
+        bench.until(lambda: ram.others)
+    assert seen == [b"here"]
+    peer.inbox = ram.others
+    assert peer.answer().payload[16:] == b"\x02\x10"
+
+
 def error(ram, answer):
     return struct.pack("=HHIII", *struct.unpack_from("=HH", answer), 16, 0x21, errno.EFAULT)
 
