@@ -25,6 +25,9 @@ FUZZ_SECONDS ?= 900
 FRESH_COMMANDS ?= make demo && make test
 FRESH_FOLDER := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/fresh
 
+# Tests and guests start Python hundreds of times. Without stored bytecode, each start compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test quick docs coverage fuzz mutants fresh bench lint guest guest-iommufd setup oracles model clean
 
 demo: setup model

@@ -164,6 +164,7 @@ class Guest:
     def start(self) -> None:
         """Boot, and return when the guest accepts commands. What is missing on this machine is fetched first."""
         cache = cache_folder()
+        boot_files.store_bytecode()
         kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
         root = boot_files.set_up("root.sh", cache / "guest-root")
         firmware = boot_files.set_up_firmware(cache)
