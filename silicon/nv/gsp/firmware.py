@@ -1,0 +1,195 @@
+"""The firmware's life: it starts, makes its queue, waits for the system's description, works, and stops.
+
+All work is done by timers of the card's clock. A mistake of the CPU's side is a violation in the log and never raises:
+the firmware drops the message, or stays silent, as the table of `docs/silicon.md` says.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from ringup.autogen.nv import gsp_rpc as rpc
+from ringup.silicon.common.clock import Timer, VirtualClock
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.nv.gsp import calls, functions, libos, queue
+from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
+from ringup.silicon.nv.gsp.releases import ROWS as RELEASES
+from ringup.silicon.nv.gsp.session import BLOCK, Session
+from ringup.silicon.nv.rm.boards import rows as boards
+from ringup.silicon.nv.rm.controls.every import CONTROLS
+from ringup.silicon.nv.rm.parts import Aperture, Chip
+
+# GUESS: how long the firmware takes to start, to carry one call out, and to look again for room in the status queue.
+# Drivers wait seconds for each.
+BOOT_US, CALL_US, RETRY_US = 5_000, 20, 1_000
+# messages read at one time, so that the CPU's side of the machine runs in between
+MESSAGES_AT_ONCE = 8
+# errors after which the message is still in the queue: the next doorbell looks again
+NOT_CONSUMED = ("pointer", "incomplete", "memory")
+
+
+class Phase(enum.Enum):
+    """Where the firmware is."""
+
+    OFF = "off"
+    STARTING = "starting"
+    WAITING = "waiting for the system's description"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    STUCK = "stuck"
+
+
+class GspFirmware:
+    """The GSP-RM of one card."""
+
+    def __init__(self, chip: Chip, memory: Memory, events: Events, clock: VirtualClock, log: EventLog) -> None:
+        """Raises `NoSuchCard` for a chip without a board row."""
+        self.chip, self.memory, self.events, self.clock, self.log = chip, memory, events, clock, log
+        self.board = boards.find(chip.name)
+        self.phase = Phase.OFF
+        self.session: Session | None = None
+        self._assembler = calls.Assembler(functions.extent)
+        self._timer: Timer | None = None
+        self._boot: Boot | None = None
+
+    @property
+    def violations(self) -> list[str]:
+        """Mistakes of the CPU's side since the last start."""
+        return list(self.session.violations) if self.session is not None else []
+
+    def start(self, boot: Boot) -> None:
+        """Start, as the loader does when it has verified the image. Whatever ran before is gone."""
+        self.unload()
+        self._boot = boot
+        self.phase = Phase.STARTING
+        self._after(BOOT_US, self._begin)
+
+    def doorbell(self) -> None:
+        """The CPU wrote the queue's head register: there may be a message."""
+        if self.phase in (Phase.WAITING, Phase.RUNNING) and self._timer is None:
+            self._after(CALL_US, self._work)
+
+    def unload(self) -> None:
+        """The processor was reset: everything is forgotten, and nothing is answered any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.session is not None:
+            self.session.manager.close()
+            self.session = None
+        self.phase = Phase.OFF
+        self._assembler = calls.Assembler(functions.extent)
+
+    def _after(self, delay_us: float, action: object) -> None:
+        assert callable(action)
+
+        def run() -> None:
+            self._timer = None
+            action()
+
+        self._timer = self.clock.after(delay_us, run)
+
+    def _begin(self) -> None:
+        """Read the arguments, make the status queue, and look for the first messages."""
+        boot = self._boot
+        assert boot is not None
+        release = RELEASES.get(boot.release)
+        if release is None:
+            self.log.note(BLOCK, "unmodelled", "firmware release {}", boot.release)
+            self.phase = Phase.STUCK
+            return
+        try:
+            session = Session(self.board, self.chip, self.memory, self.events, self.log, boot, release, CONTROLS)
+            self.session = session
+            self._open_queues(session, boot)
+        except (queue.QueueError, ValueError) as error:
+            # metal does not come up either: the CPU waits for INIT_DONE in vain
+            kind = error.kind if isinstance(error, queue.QueueError) else "memory"
+            self.log.note(BLOCK, "violation", "{}: {}", kind, error)
+            if self.session is not None:
+                self.session.violations.append(f"{kind}: {error}")
+            self.phase = Phase.STUCK
+            return
+        self._make_roots(session)
+        self.phase = Phase.WAITING
+        self._work()
+
+    def _open_queues(self, session: Session, boot: Boot) -> None:
+        regions = libos.regions(self.memory, boot.libos_arguments)
+        places = libos.arguments(self.memory, regions, session.release.layouts)
+        shared = queue.SharedMemory(self.memory, places.shared, places.pages)
+        command = queue.ring_of_cpu(shared, places.command)
+        if places.status < places.command + queue.PAGE * (command.count + 1):
+            raise queue.QueueError("length", f"the status queue begins at {places.status:#x}, within the command queue")
+        made = queue.make_ring(shared, places.status, places.end - places.status)
+        # each reader's pointer is in its own queue's header if both sides ask for that; this side always does
+        own, theirs = (made, command) if command.swapped else (command, made)
+        session.receiver = queue.Receiver(shared, command, own.read_pointer)
+        session.sender = queue.Sender(shared, made, theirs.read_pointer)
+        session.note("start", f"release {session.release.name}, {command.count} and {made.count} elements")
+
+    def _make_roots(self, session: Session) -> None:
+        """Clear the roots of the BARs' address spaces, which the CPU fills, and tell the card where they are."""
+        for root in (session.map.bar1_root, session.map.bar2_root):
+            self.memory.write(Aperture.VRAM, root, bytes(queue.PAGE))
+        self.events.bar1_page_directory(session.map.bar1_root)
+        self.events.bar2_page_directory(session.map.bar2_root)
+
+    def _work(self) -> None:
+        """Carry out what the command queue holds, a few messages at a time."""
+        session = self.session
+        assert session is not None
+        assert session.receiver is not None
+        for _ in range(MESSAGES_AT_ONCE):
+            try:
+                message = session.receiver.receive()
+            except queue.QueueError as error:
+                session.violation(error.kind, str(error))
+                if error.kind in NOT_CONSUMED:
+                    break
+                continue
+            if message is None:
+                break
+            self._message(session, *message)
+            if session.ending:
+                self._stop(session)
+                return
+        else:
+            self._after(CALL_US, self._work)
+            self._flush(session, again=False)
+            return
+        self._flush(session, again=True)
+
+    def _flush(self, session: Session, *, again: bool) -> None:
+        """Write what waits for room; look again later if there is none."""
+        try:
+            done = session.flush()
+        except queue.QueueError as error:
+            session.violation(error.kind, str(error))
+            return
+        if not done and again and self._timer is None:
+            self._after(RETRY_US, self._work)
+
+    def _message(self, session: Session, record: bytes, beyond: bytes) -> None:
+        """Take one message in, and answer the call if it is complete."""
+        try:
+            call = self._assembler.add(record, beyond)
+            if call is None:
+                return
+            answer = functions.carry_out(session, call)
+            if answer is not None:
+                session.post(call.function, answer.body, answer.result, answer.private, call.sequence)
+        except queue.QueueError as error:
+            session.violation(error.kind, str(error))
+            return
+        if not session.initialised and session.system_info is not None and session.registry is not None:
+            session.initialised = True
+            self.phase = Phase.RUNNING
+            session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
+
+    def _stop(self, session: Session) -> None:
+        """End after UNLOADING_GUEST_DRIVER: the answer is in the queue, and the CPU polls for the stop."""
+        self._flush(session, again=False)
+        session.manager.close()
+        self.phase = Phase.STOPPED
+        self.events.suspended()

@@ -1,0 +1,1 @@
+"""What the resource manager answers about a chip and its board: engines, vectors, shader cores, memory."""

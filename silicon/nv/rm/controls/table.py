@@ -1,0 +1,108 @@
+"""The table of controls, and how one is carried out.
+
+Statuses are those of the resource server: rs_resource.c (resControlLookup), rs_server.c (serverControl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ringup.autogen.nv import status
+from ringup.autogen.structs import Struct
+from ringup.silicon.nv.rm.classes import Kind
+from ringup.silicon.nv.rm.manager import BLOCK, Manager
+from ringup.silicon.nv.rm.objects import Resource
+from ringup.silicon.nv.rm.parts import RmError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One control that is carried out: whose, and on which object."""
+
+    manager: Manager
+    target: Resource
+
+
+# fills the parameters in; takes the view of the layout that the row names, or None
+Answer = Callable[[Request, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One row. `layout`: the parameters; None if the headers have none, and then `size_bytes` is what callers send.
+
+    `known`: where the answer's form comes from, and what is guessed.
+    """
+
+    command: int
+    name: str
+    kind: Kind
+    layout: type[Struct] | None
+    size_bytes: int
+    answer: Answer
+    known: str = ""
+
+
+def row(
+    module: ModuleType,
+    name: str,
+    layout: type[Struct] | None,
+    answer: Answer,
+    *,
+    kind: Kind = Kind.SUBDEVICE,
+    prefix: str = "NV2080_CTRL_CMD_",
+    size_bytes: int = 0,
+    known: str = "",
+) -> Control:
+    """Return a row for the command that a generated module calls `prefix` + `name`."""
+    full = prefix + name
+    return Control(int(getattr(module, full)), full, kind, layout, size_bytes, answer, known)
+
+
+def refuse(code: int, reason: str) -> Answer:
+    """Return an answer that refuses: the board lacks what is asked about."""
+
+    def answer(request: Request, params: object) -> None:
+        raise RmError(code, reason)
+
+    return answer
+
+
+def accept(request: Request, params: object) -> None:
+    """Do nothing: what is asked for has no effect on this card that anyone can see."""
+
+
+class Controls:
+    """All rows, by command."""
+
+    def __init__(self, rows: Iterable[Control]) -> None:
+        self.rows: dict[int, Control] = {}
+        for one in rows:
+            if one.command in self.rows:
+                raise ValueError(f"{one.name} and {self.rows[one.command].name} are both {one.command:#010x}")
+            self.rows[one.command] = one
+
+    def run(self, manager: Manager, client_handle: int, handle: int, command: int, data: bytearray) -> None:
+        """Carry out one control; `data` are its parameters, and what is answered is written to them.
+
+        Raises `RmError`. An unknown command is counted, and answers NOT_SUPPORTED.
+        """
+        target = manager.find(client_handle, handle)
+        control = self.rows.get(command)
+        if control is None:
+            manager.unmodelled[f"control {command:#010x}"] += 1
+            manager.log.note(BLOCK, "unmodelled", "control {:#010x} of {} bytes on {}", command, len(data), target)
+            raise RmError(status.NV_ERR_NOT_SUPPORTED, f"control {command:#010x} is not modelled")
+        if control.kind is not target.row.kind:
+            raise RmError(status.NV_ERR_NOT_SUPPORTED, f"{control.name} on {target}")
+        layout = None if control.layout is None else manager.layout(control.layout)
+        size = control.size_bytes if layout is None else layout.SIZE
+        if len(data) != size:
+            raise RmError(
+                status.NV_ERR_INVALID_PARAM_STRUCT, f"{control.name} takes {size} bytes of parameters, not {len(data)}"
+            )
+        manager.log.note(BLOCK, "control", "{} on {}", control.name, target)
+        control.answer(Request(manager, target), data if layout is None else layout.view(data))
