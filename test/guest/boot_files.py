@@ -13,6 +13,7 @@ import functools
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,7 +53,9 @@ def store_bytecode() -> None:
     """
     packages = sorted(str(path.parent) for path in CHECKOUT.glob("*/__init__.py"))
     python = (sys.executable, "-m", "compileall", "-q")
-    subprocess.run([*python, "-l", str(CHECKOUT), str(HERE)], check=True)
+    # with what each start imports to find the checkout
+    site_packages = sysconfig.get_paths()["purelib"]
+    subprocess.run([*python, "-l", str(CHECKOUT), str(HERE), site_packages], check=True)
     subprocess.run([*python, *packages], check=True)
 
 
