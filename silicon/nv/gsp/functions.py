@@ -28,6 +28,7 @@ COPYOUT_ON_ERROR, SERIALIZED = 1, 2
 BARS = {0: 1, 1: 2}
 # bits of an address that an entry of the root covers: one entry for each 2**47 bytes
 ROOT_SHIFT = 47
+WINDOWS = struct.Struct("<3Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def _set_system_info(session: Session, call: Call) -> None:
             "length", f"system information has {len(call.body)} bytes, not {session.release.system_info_bytes}"
         )
     session.system_info = call.body
+    # gpuPhysAddr, gpuPhysFbAddr, gpuPhysInstAddr: the first members in every release
+    session.manager.windows = WINDOWS.unpack_from(call.body)
 
 
 def _set_registry(session: Session, call: Call) -> None:

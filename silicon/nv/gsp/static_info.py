@@ -9,17 +9,15 @@ from __future__ import annotations
 from ringup.autogen.nv import gsp_static, rm_ctrl_2080_gpu
 from ringup.autogen.structs import memory
 from ringup.silicon.nv.rm import identity
-from ringup.silicon.nv.rm.boards.facts import Board
+from ringup.silicon.nv.rm.boards.facts import REGISTER_BANKS, THREADS_PER_WARP, Board
 from ringup.silicon.nv.rm.manager import INTERNAL_CLIENT, INTERNAL_DEVICE, INTERNAL_SUBDEVICE
 from ringup.silicon.nv.rm.memory_map import MemoryMap
 from ringup.silicon.nv.rm.parts import Chip
 
 # g_gpu_nvoc.h, COMPUTE_BRANDING_TYPE_TESLA: the boards of the rows are accelerators
 TESLA = 1
-THREADS_PER_WARP = 32
 # GUESS: FB regions have a rank of speed; with one kind of memory all are alike
 PERFORMANCE = 100
-REGISTER_BANKS = 2
 
 
 def build(board: Board, chip: Chip, layout: MemoryMap, release: str) -> bytes:

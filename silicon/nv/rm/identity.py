@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from uuid import UUID
 
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.silicon.nv.rm.parts import Chip
@@ -15,6 +16,11 @@ VENDOR = 0x10DE
 def uuid(chip: Chip) -> bytes:
     """Return the board's identity, the same for every card of a chip: virtual cards have no serial numbers."""
     return hashlib.sha256(f"ringup virtual {chip.name}".encode()).digest()[:UUID_LENGTH]
+
+
+def uuid_text(chip: Chip) -> bytes:
+    """Return the identity as drivers print it."""
+    return f"GPU-{UUID(bytes=uuid(chip))}".encode("ascii")
 
 
 def name(chip: Chip) -> bytes:

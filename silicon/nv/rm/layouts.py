@@ -45,3 +45,58 @@ class MEMORY_TRANSFER(Struct):
 
 # enum NV2080_CTRL_MEMMGR_MEMORY_OP, ctrl2080internal.h
 MEMORY_OP_MEMCPY, MEMORY_OP_MEMSET = 0, 1
+
+
+class BIF_STATIC_INFO(Struct):
+    """NV2080_CTRL_INTERNAL_BIF_GET_STATIC_INFO_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 16, 8
+    LAYOUT = "generation_4:u8@0 chip_link:u8@1 dma_window:u64@8"
+    generation_4: int
+    chip_link: int
+    dma_window: int
+
+
+class BOOST_SYNC_INFO(Struct):
+    """NV2080_CTRL_INTERNAL_PERF_GPU_BOOST_SYNC_GET_INFO_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 16, 8
+    LAYOUT = "hysteresis_us:u64@0 hysteresis:u8@8 enabled:u8@9"
+    hysteresis_us: int
+    hysteresis: int
+    enabled: int
+
+
+class MODULE_INFO(Struct):
+    """NV2080_CTRL_PMGR_MODULE_INFO_PARAMS: ctrl2080pmgr.h."""
+
+    SIZE, ALIGN = 8, 4
+    LAYOUT = "module:u32@0 nvswitch:u8@4"
+    module: int
+    nvswitch: int
+
+
+class I2C_PORTS(Struct):
+    """NV402C_CTRL_I2C_GET_PORT_INFO_PARAMS: ctrl402c.h."""
+
+    SIZE, ALIGN = 16, 1
+    LAYOUT = "ports:u8[16]@0"
+    ports: Array[int]
+
+
+class FACT(Struct):
+    """NVXXXX_CTRL_XXX_INFO: ctrlxxxx.h."""
+
+    SIZE, ALIGN = 8, 4
+    LAYOUT = "index:u32@0 data:u32@4"
+    index: int
+    data: int
+
+
+class UNDOCUMENTED_LIST(Struct):
+    """The parameters of control 0x20808159, as a request of libcuda 535.261.03 looks; no header has it."""
+
+    SIZE, ALIGN = 332, 4
+    LAYOUT = "count:u32@0 entries:FACT[41]@4"
+    count: int
+    entries: Array[FACT]

@@ -15,7 +15,9 @@ from ringup.silicon.nv.rm import classes, construct
 from ringup.silicon.nv.rm.boards.facts import Board
 from ringup.silicon.nv.rm.channels import ChannelNumbers
 from ringup.silicon.nv.rm.classes import ClassRow, Kind
+from ringup.silicon.nv.rm.copy_map import CopyMap
 from ringup.silicon.nv.rm.events import Events
+from ringup.silicon.nv.rm.memory_map import MemoryMap
 from ringup.silicon.nv.rm.objects import Client, Clients, Resource, Subdevice, Subscription, order_of_freeing
 from ringup.silicon.nv.rm.parts import Chip, Effects, PageDirectory, PhysicalMemory, RmError
 
@@ -28,7 +30,7 @@ INTERNAL_CLIENT, INTERNAL_DEVICE, INTERNAL_SUBDEVICE = 0xC2000000, 0xABCD0080, 0
 class Manager:
     """One card's resource manager, from the start of its firmware to its end.
 
-    `release`: the driver release whose layouts parameters have.
+    `release`: the driver release whose layouts parameters have. `version`: the release of the running firmware.
     """
 
     def __init__(
@@ -40,11 +42,16 @@ class Manager:
         events: Events,
         log: EventLog,
         release: str,
+        version: str,
+        layout: MemoryMap,
     ) -> None:
         self.board, self.chip, self.memory, self.effects, self.events = board, chip, memory, effects, events
-        self.log, self.release = log, release
+        self.log, self.release, self.version, self.map = log, release, version, layout
+        # where the CPU sees registers, memory and instance memory: it says so before anything else
+        self.windows = (0, 0, 0)
         self.clients = Clients()
         self.numbers = ChannelNumbers(board)
+        self.copying = CopyMap(board)
         # controls and classes that were asked for and are not modelled, by name or number
         self.unmodelled: Counter[str] = Counter()
         # buffers of contexts that callers handed over: by object and by NV2080_CTRL_GPU_PROMOTE_CTX_BUFFER_ID_*, with
@@ -52,6 +59,8 @@ class Manager:
         self.contexts: dict[int, dict[int, tuple[int, int, int]]] = {}
         # the root of the address space that the CPU's driver shares among its clients
         self.global_root: PageDirectory | None = None
+        # buffers of the CPU's that the card writes to, by use and number: addresses of their pages
+        self.buffers: dict[tuple[str, int], tuple[int, ...]] = {}
         self.internal = self._own_objects()
 
     def _own_objects(self) -> Resource:

@@ -68,6 +68,11 @@ class Chip(Protocol):
         """Bytes of BAR 1."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """The generation of PCI Express that the card speaks."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -19,6 +19,7 @@ CHIPS = {
 }
 # an address that is not the offset of anything
 HOST = 0x1_0000_0000
+RECORD_BODY = 65488 - 32  # of the longest record, header off
 RESERVED = 0x7_0000_0000 // 4  # where the firmware's region begins, in every chip's memory
 
 
@@ -224,13 +225,20 @@ class Cpu:
 
     def call(self, function, body, **how):
         """Send a call and return its answer; events that come before it are kept."""
-        self.push(function, body, **how)
+        self.push(function, body[:RECORD_BODY], **how)
+        for offset in range(RECORD_BODY, len(body), RECORD_BODY):
+            self.push(71, body[offset : offset + RECORD_BODY])
         self.ring()
         return self.answer(function)
 
     def answer(self, function):
         while (message := self.receive()) is not None:
             if message.function == function:
+                last = message
+                while len(last.body) == RECORD_BODY:
+                    last = self.receive()
+                    assert last.function == 71
+                    message.body += last.body
                 return message
             self.events.append(message)
         return None
@@ -284,6 +292,7 @@ def gsp():
             revision=0xA1,
             vram_bytes=vram,
             bar1_bytes=256 << 20,
+            generation=4,
         )
         firmware = GspFirmware(row, memory, card, clock, EventLog(clock))
         return Cpu(firmware, memory, card, clock, **cpu)

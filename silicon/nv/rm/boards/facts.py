@@ -27,6 +27,10 @@ VECTORS_PER_SUBTREE = 64
 # Source: intr_tu102.c and its headers: what each subtree of the interrupt tree is for
 NOTIFICATION_SUBTREE, UVM_OWNED_SUBTREE, UVM_SHARED_SUBTREE, STALL_SUBTREE = 0, 1, 2, 3
 
+THREADS_PER_WARP = 32
+# banks of an SM's registers. GUESS
+REGISTER_BANKS = 2
+
 
 class EngineKind(enum.Enum):
     """Kinds of engines. The value: first number of RM_ENGINE_TYPE_*, of NV2080_ENGINE_TYPE_*, of MC_ENGINE_IDX_*, the
@@ -130,6 +134,7 @@ class Shaders:
     registers_per_sm: int
     rop_units_per_gpc: int
     rt_cores_per_sm: int
+    tensor_cores_per_sm: int
     cores_per_sm: int
 
     @property
@@ -190,6 +195,8 @@ class Board:
     # sizes of the buffers behind a graphics context, by NV0080_CTRL_FIFO_GET_ENGINE_CONTEXT_PROPERTIES_ENGINE_ID_*
     context_buffers: dict[str, tuple[int, int]]
     fault_method_buffer_bytes: int
+    # the BIOS's version and the board maker's part of it, as the ROM has them
+    bios: tuple[int, int]
 
     def engine(self, nv2080_type: int) -> Engine | None:
         """Return the engine that callers name by NV2080_ENGINE_TYPE_*; None if the chip lacks it."""

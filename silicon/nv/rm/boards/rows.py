@@ -157,7 +157,7 @@ TU102 = Board(
     ),
     vectors=VECTORS,
     # Tesla T10: 3072 cores, 48 SMs of 72. GUESS: which are left
-    shaders=Shaders(0x705, 0b1111, (0x3F,) * 4, 2, 6, 6, 3, 32, 65536, 16, 1, 64),
+    shaders=Shaders(0x705, 0b1111, (0x3F,) * 4, 2, 6, 6, 3, 32, 65536, 16, 1, 8, 64),
     frame=Frame(GDDR6, 256, 0xF, 4 << 20, 8, 4),
     copying=Copying(0x1F, (0, 1)),
     per_runlist_channels=False,
@@ -165,6 +165,7 @@ TU102 = Board(
     usermode_base=0xBB0000,
     context_buffers=CONTEXT_BUFFERS,
     fault_method_buffer_bytes=FAULT_METHOD_BUFFER_BYTES,
+    bios=(0x90020100, 1),
 )
 GA102 = Board(
     chip="ga102",
@@ -197,7 +198,9 @@ GA102 = Board(
     ),
     vectors=VECTORS,
     # A10: 9216 cores, 72 SMs of 84. GUESS: which are left
-    shaders=Shaders(0x806, 0b111_1111, (0x3F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F), 2, 7, 6, 3, 48, 65536, 16, 1, 128),
+    shaders=Shaders(
+        0x806, 0b111_1111, (0x3F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F), 2, 7, 6, 3, 48, 65536, 16, 1, 4, 128
+    ),
     frame=Frame(GDDR6, 384, 0x3F, 6 << 20, 12, 4),
     copying=Copying(0x1F, (0, 1)),
     per_runlist_channels=True,
@@ -205,6 +208,7 @@ GA102 = Board(
     usermode_base=0xBB0000,
     context_buffers=CONTEXT_BUFFERS,
     fault_method_buffer_bytes=FAULT_METHOD_BUFFER_BYTES,
+    bios=(0x94020100, 1),
 )
 AD102 = Board(
     chip="ad102",
@@ -239,7 +243,7 @@ AD102 = Board(
     ),
     vectors=VECTORS,
     # L40S: 18176 cores, 142 SMs of 144. GUESS: which are left
-    shaders=Shaders(0x809, 0xFFF, (0x1F, *((0x3F,) * 11)), 2, 12, 6, 3, 48, 65536, 16, 1, 128),
+    shaders=Shaders(0x809, 0xFFF, (0x1F, *((0x3F,) * 11)), 2, 12, 6, 3, 48, 65536, 16, 1, 4, 128),
     frame=Frame(GDDR6, 384, 0x3F, 96 << 20, 24, 4),
     copying=Copying(0x1F, (0, 1)),
     per_runlist_channels=True,
@@ -247,6 +251,7 @@ AD102 = Board(
     usermode_base=0xBB0000,
     context_buffers=CONTEXT_BUFFERS,
     fault_method_buffer_bytes=FAULT_METHOD_BUFFER_BYTES,
+    bios=(0x95020100, 1),
 )
 ROWS = {row.chip: row for row in (TU102, GA102, AD102)}
 

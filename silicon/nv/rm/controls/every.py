@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ringup.silicon.nv.rm.controls import chip, copying, hosting, shaders, spaces
+from ringup.silicon.nv.rm.controls import (
+    about,
+    absent,
+    bus,
+    chip,
+    copying,
+    frame,
+    hosting,
+    shaders,
+    spaces,
+    undocumented,
+)
 from ringup.silicon.nv.rm.controls.table import Controls
 
-CONTROLS = Controls((*chip.ROWS, *copying.ROWS, *hosting.ROWS, *shaders.ROWS, *spaces.ROWS))
+MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, spaces, undocumented)
+CONTROLS = Controls(row for module in MODULES for row in module.ROWS)

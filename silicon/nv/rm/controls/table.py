@@ -34,7 +34,7 @@ Answer = Callable[[Request, Any], None]
 class Control:
     """One row. `layout`: the parameters; None if the headers have none, and then `size_bytes` is what callers send.
 
-    `known`: where the answer's form comes from, and what is guessed.
+    The answer's own text says where it comes from, and what is guessed.
     """
 
     command: int
@@ -43,7 +43,6 @@ class Control:
     layout: type[Struct] | None
     size_bytes: int
     answer: Answer
-    known: str = ""
 
 
 def row(
@@ -55,11 +54,10 @@ def row(
     kind: Kind = Kind.SUBDEVICE,
     prefix: str = "NV2080_CTRL_CMD_",
     size_bytes: int = 0,
-    known: str = "",
 ) -> Control:
     """Return a row for the command that a generated module calls `prefix` + `name`."""
     full = prefix + name
-    return Control(int(getattr(module, full)), full, kind, layout, size_bytes, answer, known)
+    return Control(int(getattr(module, full)), full, kind, layout, size_bytes, answer)
 
 
 def refuse(code: int, reason: str) -> Answer:
