@@ -102,16 +102,13 @@ class Instruction:
     generation: Generation = RDNA3
     # What functions of it have returned, see `remembered`.
     memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    # Operands that are read, and those that are written, in the order of the text.
+    uses: tuple[Operand, ...] = field(init=False, compare=False, repr=False)
+    defs: tuple[Operand, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def uses(self) -> tuple[Operand, ...]:
-        """Operands that are read, in the order of the text."""
-        return _used(self)
-
-    @property
-    def defs(self) -> tuple[Operand, ...]:
-        """Operands that are written."""
-        return _defined(self)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uses", tuple([one for one in self.operands if one.direction != "def"]))
+        object.__setattr__(self, "defs", tuple([one for one in self.operands if one.direction != "use"]))
 
 
 Arguments = TypeVarTuple("Arguments")
@@ -133,16 +130,6 @@ def remembered(
         return cast("Found", found)
 
     return wrapped
-
-
-@remembered
-def _used(ins: Instruction) -> tuple[Operand, ...]:
-    return tuple(one for one in ins.operands if one.direction != "def")
-
-
-@remembered
-def _defined(ins: Instruction) -> tuple[Operand, ...]:
-    return tuple(one for one in ins.operands if one.direction != "use")
 
 
 # Formats in which src0 may select a second dword with a lane permutation.

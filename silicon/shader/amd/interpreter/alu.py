@@ -17,7 +17,15 @@ from ringup.silicon.shader.amd.interpreter.gcn_alu import indexed, placed, selec
 from ringup.silicon.shader.amd.interpreter.mfma import undefined_registers
 from ringup.silicon.shader.amd.interpreter.step import Exit, Step
 from ringup.silicon.shader.amd.interpreter.valu_matrix import MATRIX, undefined_elements
-from ringup.silicon.shader.amd.interpreter.value_table import GCN_VALUES, VALUES, Ctx, base_mnemonic, finish, modify
+from ringup.silicon.shader.amd.interpreter.value_table import (
+    GCN_VALUES,
+    VALUES,
+    Ctx,
+    base_mnemonic,
+    finish,
+    has_modifiers,
+    modify,
+)
 from ringup.silicon.shader.amd.strict.history import (
     PART_SOURCES,
     SHIFTS,
@@ -27,6 +35,7 @@ from ringup.silicon.shader.amd.strict.history import (
     gathered_sources,
     scalar_computes,
 )
+from ringup.silicon.shader.common.lanes import lanes_of, mask_of, some
 from ringup.silicon.shader.common.state import EXEC_LO, M0, MODE, SCC, VCC_LO
 
 if TYPE_CHECKING:
@@ -214,20 +223,12 @@ def _function(step: Step, mnemonic: str) -> Callable[..., Any]:
 
 
 class _Source:
-    """A vector operand as fetched: bits by lane, and its undefined lanes."""
+    """A vector operand as fetched: bits by lane, and its undefined lanes, None if there are none."""
 
     __slots__ = ("undefined", "value")
 
     def __init__(self, value: Any, undefined: Lanes | None) -> None:
         self.value, self.undefined = value, undefined
-
-
-def _mask_lanes(bits: int, lanes: int) -> Lanes:
-    return np.unpackbits(np.frombuffer(bits.to_bytes(lanes // 8, "little"), np.uint8), bitorder="little").view(np.bool_)
-
-
-def _mask_bits(lanes: Lanes) -> int:
-    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
 
 
 def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
@@ -242,7 +243,10 @@ def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
     # op_sel means nothing, or something else, for 32 bits.
     if operand.high and operand.size_bits == 16:
         bits = bits >> 16
-    return np.full(lanes, bits & (0xFFFF if operand.size_bits == 16 else 0xFFFF_FFFF), _U32)
+    # Quicker than `np.full`.
+    values = np.empty(lanes, _U32)
+    values.fill(bits & (0xFFFF if operand.size_bits == 16 else 0xFFFF_FFFF))
+    return values
 
 
 def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
@@ -255,8 +259,9 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
     if operand.type == "mask" and operand.kind == "sgpr":
         words = lanes.size // 32
         computes = regs.tracker is not None
-        undefined = _mask_lanes(regs.scalar_undefined(operand.index, words), lanes.size) if computes else None
-        return _Source(_mask_lanes(regs.scalar(operand.index, words, decides=not computes), lanes.size), undefined)
+        missing = regs.scalar_undefined(operand.index, words) if computes else 0
+        undefined = lanes_of(missing, lanes.size) if missing else None
+        return _Source(lanes_of(regs.scalar(operand.index, words, decides=not computes), lanes.size), undefined)
     if operand.kind == "sgpr":
         count = 2 if operand.size_bits == 64 else 1
         undefined = None
@@ -265,7 +270,8 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
             # Code for GCN saves lane masks, some of whose bits are undefined, in lanes of accumulation registers. Such
             # a lane counts as written, as definedness is tracked by lane.
             is_saved = step.ins.generation.is_gcn and step.ins.mnemonic == "v_writelane_b32"
-            undefined = np.full(lanes.size, missing == 0xFFFF_FFFF if is_saved else bool(missing))
+            if missing == 0xFFFF_FFFF if is_saved else missing:
+                undefined = np.ones(lanes.size, np.bool_)
         return _Source(_repeated(regs.scalar(operand.index, count, decides=False), operand, lanes.size), undefined)
     bits = special(step, operand) if operand.index < 0 else operand.bits
     if operand.size_bits == 64 and step.ins.mnemonic.startswith(decode.MATRIX_PRODUCTS):
@@ -281,9 +287,9 @@ def _registers(step: Step, first: int, operand: Operand, lanes: Lanes) -> _Sourc
     words = [regs.vector(first + at, lanes, decides=False) for at in range(count)]
     undefined = None
     if regs.tracker is not None:
-        undefined = regs.vector_undefined(first)
-        for at in range(1, count):
-            undefined = undefined | regs.vector_undefined(first + at)
+        for at in range(count):
+            if some(missing := regs.vector_undefined(first + at)):
+                undefined = missing if undefined is None else undefined | missing
     if count == 1:
         value: Any = words[0]
         if operand.size_bits == 16:
@@ -322,8 +328,7 @@ def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[],
     if mnemonic in _RELATIVE:
         return _relative(step, ins, lanes)
     function = _function(step, mnemonic)
-    everywhere = mnemonic.startswith(ALL_LANES)
-    active = np.ones_like(lanes) if everywhere else lanes
+    active = np.ones_like(lanes) if mnemonic.startswith(ALL_LANES) else lanes
     ctx = context(step, ins, lanes)
     sources = [_vector_source(step, operand, active) for operand in ins.uses]
     target_lanes = active
@@ -332,7 +337,9 @@ def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[],
         sources[at], written = _permuted(ins, sources[at], lanes)
         target_lanes = lanes & written
     undefined = _undefined(step, ins, mnemonic, function, ctx, sources, target_lanes)
-    values = [modify(ins, operand, one.value) for operand, one in zip(ins.uses, sources, strict=True)]
+    values = [one.value for one in sources]
+    if has_modifiers(ins):
+        values = [modify(ins, operand, value) for operand, value in zip(ins.uses, values, strict=True)]
     results = function(ctx, *values)
     if not isinstance(results, tuple):
         results = (results,)
@@ -360,7 +367,7 @@ def _undefined(
     """Raise if an undefined lane decides something; return which lanes of each result are undefined."""
     results: list[Lanes | None] = [None] * len(ins.defs)
     flags = [one.undefined for one in sources]
-    if step.regs.tracker is None or not any(flag is not None and flag.any() for flag in flags):
+    if step.regs.tracker is None or not any(flag is not None and some(flag) for flag in flags):
         return results
     none = np.zeros(lanes.size, np.bool_)
     known = [none if flag is None else flag for flag in flags]
@@ -537,7 +544,7 @@ def _gcn_matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
 
 
 def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
-    if not undefined.any():
+    if not some(undefined):
         return
     if operand.kind == "vgpr":
         for index in range(operand.index, operand.index + max(operand.size_bits // 32, 1)):
@@ -549,8 +556,8 @@ def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
 def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: Lanes | None) -> Callable[[], None]:
     regs = step.regs
     if operand.type == "mask":
-        bits = _mask_bits(result & lanes)
-        missing = 0 if undefined is None else _mask_bits(undefined & lanes)
+        bits = mask_of(result & lanes)
+        missing = 0 if undefined is None else mask_of(undefined & lanes)
         return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32, undefined=missing)
     if operand.kind == "sgpr":
         # A scalar function of the vector ALU has computed it in all lanes.

@@ -6,6 +6,7 @@ the row. This module follows the text: BC alone decides.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,29 +66,36 @@ def source_in_wave(ctrl: int, lane: int, count: int) -> int:
     return found if 0 <= found < count else OUTSIDE
 
 
+@lru_cache(maxsize=512)
+def _of_full_wave(dpp: Dpp, count: int) -> tuple[NDArray[np.int64], Lanes, Lanes]:
+    """Return by lane of a wave of `count` active lanes: its source, whether it has one, and whether the masks let it be
+    written.
+    """
+    lanes = np.arange(count)
+    if dpp.lanes:
+        sources = np.array([lane & ~7 | dpp.lanes[lane & 7] for lane in lanes.tolist()])
+        valid = np.ones(count, np.bool_)
+    elif dpp.ctrl in ACROSS_ROWS:
+        within = np.array([source_in_wave(dpp.ctrl, lane, count) for lane in lanes.tolist()])
+        valid = within != OUTSIDE
+        sources = np.where(valid, within, 0)
+    else:
+        within = np.resize(np.array([source_in_row(dpp.ctrl, lane) for lane in range(ROW)]), count)
+        valid = within != OUTSIDE
+        sources = np.where(valid, within + (lanes & ~(ROW - 1)), 0)
+    rows = (dpp.row_mask >> lanes // ROW & 1).astype(np.bool_)
+    banks = (dpp.bank_mask >> (lanes // 4 & 3) & 1).astype(np.bool_)
+    return sources, valid, rows & banks
+
+
 class Permutation:
     """How one DPP dword permutes the lanes of a wave."""
 
     def __init__(self, dpp: Dpp, active: Lanes) -> None:
-        lanes = np.arange(active.size)
-        if dpp.lanes:
-            self.sources: NDArray[np.int64] = np.array([lane & ~7 | dpp.lanes[lane & 7] for lane in lanes.tolist()])
-            valid = np.ones_like(active)
-        elif dpp.ctrl in ACROSS_ROWS:
-            sources = np.array([source_in_wave(dpp.ctrl, lane, active.size) for lane in lanes.tolist()])
-            valid = sources != OUTSIDE
-            self.sources = np.where(valid, sources, 0)
-        else:
-            row = np.array([source_in_row(dpp.ctrl, lane) for lane in range(ROW)])
-            within = np.resize(row, active.size)
-            valid = within != OUTSIDE
-            self.sources = np.where(valid, within + (lanes & ~(ROW - 1)), 0)
+        self.sources, valid, self.written = _of_full_wave(dpp, active.size)
         if not dpp.fetch_inactive:
             valid = valid & active[self.sources]
         self.valid: Lanes = valid
-        rows = (dpp.row_mask >> lanes // ROW & 1).astype(np.bool_)
-        banks = (dpp.bank_mask >> (lanes // 4 & 3) & 1).astype(np.bool_)
-        self.written: Lanes = rows & banks
         if not (dpp.bound_ctrl or dpp.lanes):
             self.written = self.written & valid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ringup.silicon.shader.amd.decoding.memory_effects import OWN_MEMORY
 from ringup.silicon.shader.amd.strict.history import RuleBroken
+from ringup.silicon.shader.common.lanes import some
 from ringup.silicon.shader.common.state import Scope
 
 if TYPE_CHECKING:
@@ -82,15 +84,19 @@ class LdsSpace:
         self._count(addresses, inside)
         if self._step.regs.tracker is None:
             return found, None
+        missing = ~self._group.lds_written[addresses[inside]]
+        if not some(missing):
+            return found, None
         undefined = np.zeros(addresses.shape, np.bool_)
-        undefined[inside] = ~self._group.lds_written[addresses[inside]]
+        undefined[inside] = missing
         return found, undefined
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, undefined: NDArray[np.bool_] | None) -> None:
         """Scatter bytes."""
         inside = self._inside(addresses, lanes)
-        self._group.lds[addresses[inside]] = data[inside]
-        self._group.lds_written[addresses[inside]] = True if undefined is None else ~undefined[inside]
+        places = addresses[inside]
+        self._group.lds[places] = data[inside]
+        self._group.lds_written[places] = True if undefined is None else ~undefined[inside]
         self._count(addresses, inside)
 
     def changed(self, addresses: Addresses, lanes: Lanes) -> Lanes:
@@ -99,15 +105,18 @@ class LdsSpace:
         if self._step.machine.strict:
             undefined = np.zeros(addresses.shape, np.bool_)
             undefined[inside] = ~self._group.lds_written[addresses[inside]]
-            if undefined.any():
+            if some(undefined):
                 lane = int(undefined.any(axis=1).argmax())
                 raise RuleBroken("uninitialised", f"LDS {int(addresses[lane, 0]):#x} was never written", lane=lane)
         return inside
 
     def _inside(self, addresses: Addresses, lanes: Lanes) -> Lanes:
         size = self._group.lds.size
-        outside = lanes & ((addresses < 0) | (addresses >= size)).any(axis=1)
-        if self._step.machine.strict and outside.any():
+        beyond = (addresses < 0) | (addresses >= size)
+        if not some(beyond):
+            return lanes
+        outside = lanes & beyond.any(axis=1)
+        if self._step.machine.strict and some(outside):
             lane = int(outside.argmax())
             at = int(addresses[lane, 0])
             raise RuleBroken("memory", f"lane {lane} reaches LDS {at:#x}; {size:#x} bytes are allocated", lane=lane)
@@ -117,10 +126,10 @@ class LdsSpace:
         """Count the extra cycles of bank conflicts, by half wave."""
         for first in range(0, lanes.size, 32):
             half = slice(first, first + 32)
-            dwords = np.unique(addresses[half][lanes[half]] >> 2)
-            if dwords.size:
-                worst = int(np.bincount(dwords % LDS_BANKS).max())
-                self._step.machine.counters.lds_conflicts += worst - -(-dwords.size // LDS_BANKS)
+            dwords = set((addresses[half][lanes[half]] >> 2).ravel().tolist())
+            if dwords:
+                worst = max(Counter(one % LDS_BANKS for one in dwords).values())
+                self._step.machine.counters.lds_conflicts += worst - -(-len(dwords) // LDS_BANKS)
 
 
 def byte_addresses(addresses: Addresses, size_bytes: int) -> Addresses:
@@ -147,7 +156,7 @@ def deliver(
 ) -> None:
     """Write loaded bytes to VGPRs, extended or into their half."""
     regs, size = step.regs, transfer.size_bytes
-    if regs.tracker is not None and undefined is not None and undefined[lanes].any():
+    if regs.tracker is not None and undefined is not None and some(undefined[lanes]):
         regs.birth = f"LDS that was never written, loaded at {step.pc:#x}"
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
@@ -181,7 +190,8 @@ def stored(
     `check` also calls `check_stored`.
     """
     regs, count = step.regs, transfer.register_count
-    words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
+    rows = [regs.vector(first + at, lanes, decides=False) for at in range(count)]
+    words = rows[0][:, None].copy() if count == 1 else np.stack(rows, axis=1)
     if transfer.half == "high":
         words = words >> np.uint32(16)
     data = np.ascontiguousarray(words).view(np.uint8)[:, : transfer.size_bytes]
@@ -189,7 +199,10 @@ def stored(
         return data, None
     if check:
         check_stored(step, first, count, lanes)
-    unknown = np.stack([regs.vector_undefined(first + at) for at in range(count)], axis=1)
+    missing = [regs.vector_undefined(first + at) for at in range(count)]
+    if not any(map(some, missing)):
+        return data, None
+    unknown = np.stack(missing, axis=1)
     return data, np.repeat(unknown, 4, axis=1)[:, : transfer.size_bytes]
 
 
@@ -219,7 +232,7 @@ def numbers(step: Step, first: int, size_bytes: int, lanes: Lanes) -> list[int]:
 def check_atomic(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> None:
     """Raise if an atomic is not aligned to its size: hardware reports a memory violation."""
     bad = lanes & (addresses[:, 0] % size_bytes != 0)
-    if bad.any():
+    if some(bad):
         lane = int(bad.argmax())
         at = int(addresses[lane, 0]) & 0xFFFF_FFFF_FFFF_FFFF
         raise RuleBroken(

@@ -13,6 +13,7 @@ import numpy as np
 from ringup.silicon.shader.amd.decoding.generations import RDNA3, Generation, Orders
 from ringup.silicon.shader.amd.decoding.memory_effects import changes_lds, loaded_half
 from ringup.silicon.shader.amd.strict.history import InFlight, RuleBroken
+from ringup.silicon.shader.common.lanes import some
 from ringup.silicon.shader.common.state import (
     GROUP_X,
     WAVE_IN_GROUP,
@@ -87,6 +88,11 @@ class Machine:
     code: dict[int, tuple[Instruction, Callable[[Step], Exit], str]] = field(default_factory=dict)
     _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)
     _epoch: int = -1
+    # The memory, if it may have caches.
+    _caching: CachingMemory | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._caching = self.memory if isinstance(self.memory, CachingMemory) else None
 
     def find(self, gpu_va: int, *, write: bool = False, execute: bool = False, lane: int | None = None) -> Mapped:
         """Return the memory around an address.
@@ -115,7 +121,7 @@ class Machine:
     @property
     def scoped(self) -> ScopedMemory | None:
         """The caches of the compute units; None if memory has none."""
-        return self.memory.scoped if isinstance(self.memory, CachingMemory) else None
+        return None if self._caching is None else self._caching.scoped
 
     def settle(self) -> None:
         """Complete all stores: no wave is left."""
@@ -149,7 +155,7 @@ class Machine:
     ) -> list[tuple[Mapped, Addresses, NDArray[np.bool_]]]:
         left = np.broadcast_to(lanes[:, None], addresses.shape).copy()
         pieces = []
-        while left.any():
+        while some(left):
             at = int(left.argmax())
             # Rows are lanes, or parts of lanes. A scalar access has one row.
             row, rows = at // addresses.shape[1], addresses.shape[0]
@@ -165,9 +171,9 @@ class Machine:
 
     def count_lines(self, addresses: Addresses, lanes: Lanes) -> None:
         """Count one memory instruction and the 128-byte lines that it accesses."""
-        touched = np.unique(addresses[lanes] >> 7)
-        self.counters.memory_transactions += bool(touched.size)
-        self.counters.cache_lines += int(touched.size)
+        touched = set((addresses[lanes] >> 7).ravel().tolist())
+        self.counters.memory_transactions += bool(touched)
+        self.counters.cache_lines += len(touched)
 
 
 @dataclass(slots=True)
@@ -222,7 +228,7 @@ class Step:
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0
             vgprs = [one + half for one in vgprs]
-            stores = changes_lds(self.ins) and bool(self.regs.exec_lanes().any())
+            stores = changes_lds(self.ins) and bool(self.regs.wave.exec_mask)
             operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards, stores)
             self.regs.tracker.waits.issue(operation)
 

@@ -33,7 +33,7 @@ from ringup.silicon.shader.amd.interpreter.valu_matrix import MATRIX
 from ringup.silicon.shader.amd.values.cdna import CDNA
 from ringup.silicon.shader.amd.values.cdna4 import CDNA4
 from ringup.silicon.shader.amd.values.compare import COMPARE
-from ringup.silicon.shader.amd.values.context import Ctx, Scalar, Vector, finish, modify
+from ringup.silicon.shader.amd.values.context import Ctx, Scalar, Vector, finish, has_modifiers, modify
 from ringup.silicon.shader.amd.values.convert import CONVERT
 from ringup.silicon.shader.amd.values.divide import DIVIDE
 from ringup.silicon.shader.amd.values.eight_bits import EIGHT_BITS
@@ -45,7 +45,17 @@ from ringup.silicon.shader.amd.values.salu import SALU
 from ringup.silicon.shader.amd.values.scalar_floats import SCALAR_FLOATS
 from ringup.silicon.shader.amd.values.transcendental import TRANSCENDENTAL
 
-__all__ = ["CDNA4_VALUES", "CDNA_VALUES", "GCN_VALUES", "VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
+__all__ = [
+    "CDNA4_VALUES",
+    "CDNA_VALUES",
+    "GCN_VALUES",
+    "VALUES",
+    "Ctx",
+    "base_mnemonic",
+    "finish",
+    "has_modifiers",
+    "modify",
+]
 
 # NumPy warns about ordinary results of hardware: overflow, 0/0, NaN to integer.
 _quiet = np.errstate(all="ignore")

@@ -9,6 +9,7 @@ import numpy as np
 from ringup.silicon.shader.amd.decoding.analysis import FIRST_VGPR
 from ringup.silicon.shader.amd.decoding.generations import RDNA3
 from ringup.silicon.shader.amd.strict.history import RuleBroken, Tracker
+from ringup.silicon.shader.common.lanes import every, lanes_of, some
 from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS, STATUS_PRIV
 from ringup.silicon.shader.common.state import (
     EXEC_LO,
@@ -117,7 +118,8 @@ class Registers:
             self.refuse_exec(undefined)
         for at in range(count):
             if self.tracker is not None:
-                self.tracker.check_flight(self.tracker.waits.sgprs, index + at, scalar_name(index + at), order)
+                if self.tracker.waits.sgprs:
+                    self.tracker.check_flight(self.tracker.waits.sgprs, index + at, scalar_name(index + at), order)
                 self.tracker.scalars[index + at] = undefined >> 32 * at & 0xFFFF_FFFF
                 if undefined:
                     self.tracker.births[index + at] = {0: self.origin}
@@ -190,10 +192,8 @@ class Registers:
     # ---- vectors
 
     def exec_lanes(self) -> Lanes:
-        """Return EXEC as one boolean a lane."""
-        low = EXEC_LO
-        bits = self.words[low : low + self.lane_count // 32].view(np.uint8)
-        return np.unpackbits(bits, bitorder="little").view(np.bool_)
+        """Return EXEC as one boolean a lane; the array is read-only."""
+        return lanes_of(self.wave.exec_mask, self.lane_count)
 
     def vector_fits(self, first: int, count: int = 1) -> bool:
         """Return whether VGPRs are allocated; strict mode raises if they are not."""
@@ -221,17 +221,19 @@ class Registers:
         return row
 
     def vector_undefined(self, index: int) -> Lanes:
-        """Return the lanes of a VGPR that are undefined."""
+        """Return the lanes of a VGPR that are undefined; the array may be read-only."""
         if self.tracker is None or index >= len(self.wave.vgprs):
-            return np.zeros(self.lane_count, np.bool_)
+            return lanes_of(0, self.lane_count)
         written: Lanes = self.tracker.vgprs[index]
+        if every(written):
+            return lanes_of(0, self.lane_count)
         undefined: Lanes = ~written
-        if not self.birth and undefined.any():
+        if not self.birth:
             active = undefined & self.exec_lanes()
-            some = active if active.any() else undefined
-            born = self.tracker.born(FIRST_VGPR + index, int(some.argmax()))
+            is_active = some(active)
+            born = self.tracker.born(FIRST_VGPR + index, int((active if is_active else undefined).argmax()))
             born = born or f"{vector_name(index)}, which was never written"
-            if active.any():
+            if is_active:
                 self.birth = born
             else:
                 self.inactive_birth = self.inactive_birth or born
@@ -239,7 +241,7 @@ class Registers:
 
     def check_lanes(self, index: int, undefined: Lanes) -> None:
         """Raise if an undefined lane of VGPR `index` decides something."""
-        if undefined.any():
+        if some(undefined):
             lane = int(undefined.argmax())
             born = self.tracker.born(FIRST_VGPR + index, lane) if self.tracker is not None else ""
             raise RuleBroken("uninitialised", undefined_text(f"lane {lane} of {vector_name(index)}", born), lane=lane)
@@ -260,8 +262,10 @@ class Registers:
         if tracker is not None:
             if tracker.waits.vgprs:
                 tracker.check_vector(index, order, self.ins)
-            tracker.vgprs[index][lanes] = True if undefined is None else ~undefined[lanes]
-            if undefined is not None and (some := undefined & lanes).any():
-                births = dict.fromkeys(np.flatnonzero(some).tolist(), self.origin)
+            written = tracker.vgprs[index]
+            np.logical_or(written, lanes, out=written)
+            if undefined is not None and some(missing := undefined & lanes):
+                written[missing] = False
+                births = dict.fromkeys(np.flatnonzero(missing).tolist(), self.origin)
                 tracker.births[FIRST_VGPR + index] = tracker.births.get(FIRST_VGPR + index, {}) | births
         np.copyto(self.wave.vgprs[index], values, where=lanes)

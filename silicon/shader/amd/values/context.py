@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS
+from ringup.silicon.shader.amd.decoding.decode import MATRIX_PRODUCTS, remembered
 from ringup.silicon.shader.amd.values import floats
 from ringup.silicon.shader.amd.values.floats import BF16, F16, F32, FORMATS, Bits, Format, Mask, Wide
+from ringup.silicon.shader.common.lanes import some
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.amd.decoding.decode import Instruction, Operand
@@ -27,9 +28,10 @@ Scalar = Callable[..., tuple[Any, ...]]  # (ctx, *ints) -> (result, scc) or (res
 KEEP_INPUTS, KEEP_RESULTS = 1, 2  # bits of `Ctx.denorm_*`
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, since one is made for every instruction: a frozen one takes five times as long to make.
+@dataclass(slots=True)
 class Ctx:
-    """The state that an instruction depends on besides its operands.
+    """The state that an instruction depends on besides its operands. Nobody changes it.
 
     `round_*`: 0 nearest even, 1 up, 2 down, 3 towards zero. `denorm_*`: bit 0 keeps denormal inputs, bit 1 denormal
     results; the others become zeros of their sign. Source: RDNA3 ISA reference, "MODE register".
@@ -87,7 +89,7 @@ class Ctx:
 
 def with_nans(form: Format, bits: Bits, is_bad: Mask, sources: tuple[Bits, ...]) -> Bits:
     """Return `bits` with the lanes of `is_bad` replaced by the NaN that `sources` give."""
-    if not is_bad.any():
+    if not some(is_bad):
         return bits
     nan = np.full_like(bits, form.invalid)
     for one in reversed(sources):
@@ -108,6 +110,14 @@ def _is_packed(operand: Operand, ins: Instruction) -> bool:
         ins.format == "VOP3P" and operand.size_bits in (0, 32) and ins.mnemonic.startswith(("v_pk_", "v_dot2"))
         and operand.type in ("f16", "bf16", "i16", "u16", "b16")
     )  # fmt: skip
+
+
+@remembered
+def has_modifiers(ins: Instruction) -> bool:
+    """Return whether `modify` may change a source of an instruction."""
+    if ins.format == "VOP3P" or ins.mnemonic.startswith(MATRIX_PRODUCTS):
+        return True
+    return any(operand.abs or operand.neg for operand in ins.uses)
 
 
 def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
