@@ -7,6 +7,7 @@ the firmware drops the message, or stays silent, as the table of `docs/silicon.m
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 
 from ringup.autogen.nv import gsp_rpc as rpc
 from ringup.silicon.common.clock import Timer, VirtualClock
@@ -15,9 +16,10 @@ from ringup.silicon.nv.gsp import calls, functions, libos, queue
 from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
 from ringup.silicon.nv.gsp.releases import ROWS as RELEASES
 from ringup.silicon.nv.gsp.session import BLOCK, Session
+from ringup.silicon.nv.rm import recovery, sleep
 from ringup.silicon.nv.rm.boards import rows as boards
 from ringup.silicon.nv.rm.controls.every import CONTROLS
-from ringup.silicon.nv.rm.parts import Aperture, Chip
+from ringup.silicon.nv.rm.parts import Aperture, Channel, Chip
 
 # GUESS: how long the firmware takes to start, to carry one call out, and to look again for room in the status queue.
 # Drivers wait seconds for each.
@@ -51,6 +53,8 @@ class GspFirmware:
         self._assembler = calls.Assembler(functions.extent)
         self._timer: Timer | None = None
         self._boot: Boot | None = None
+        # what ran before the machine went to sleep
+        self._asleep: Session | None = None
 
     @property
     def violations(self) -> list[str]:
@@ -60,9 +64,30 @@ class GspFirmware:
     def start(self, boot: Boot) -> None:
         """Start, as the loader does when it has verified the image. Whatever ran before is gone."""
         self.unload()
+        if self._asleep is not None:
+            self._asleep.manager.close()
+            self._asleep = None
         self._boot = boot
         self.phase = Phase.STARTING
         self._after(BOOT_US, self._begin)
+
+    def resume(self, libos_arguments: int) -> None:
+        """Start again after a sleep, as the loader does with the state that it saved when the firmware stopped."""
+        self.unload()
+        self.phase = Phase.STARTING
+        self._after(BOOT_US, lambda: self._wake(libos_arguments))
+
+    def channel_failed(self, channel: Channel, code: int, text: str) -> None:
+        """The card found an error of a channel: it is stopped, and the CPU is told. `code`: ROBUST_CHANNEL_*."""
+        session = self.session
+        if session is None or self.phase is not Phase.RUNNING:
+            return
+        try:
+            recovery.fail(session.manager, channel, code, text, self.clock.now_ns)
+        except queue.QueueError as error:
+            session.violation(error.kind, str(error))
+        else:
+            self._flush(session, again=True)
 
     def doorbell(self) -> None:
         """The CPU wrote the queue's head register: there may be a message."""
@@ -70,13 +95,16 @@ class GspFirmware:
             self._after(CALL_US, self._work)
 
     def unload(self) -> None:
-        """The processor was reset: everything is forgotten, and nothing is answered any more."""
+        """The processor was reset: nothing is answered any more. Only what was saved for after a sleep stays."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.session is not None:
-            self.session.manager.close()
-            self.session = None
+        session, self.session = self.session, None
+        if session is not None:
+            if session.sleeping and self.phase is Phase.STOPPED:
+                self._asleep = session
+            else:
+                session.manager.close()
         self.phase = Phase.OFF
         self._assembler = calls.Assembler(functions.extent)
 
@@ -103,20 +131,53 @@ class GspFirmware:
             self.session = session
             self._open_queues(session, boot)
         except (queue.QueueError, ValueError) as error:
-            # metal does not come up either: the CPU waits for INIT_DONE in vain
-            kind = error.kind if isinstance(error, queue.QueueError) else "memory"
-            self.log.note(BLOCK, "violation", "{}: {}", kind, error)
-            if self.session is not None:
-                self.session.violations.append(f"{kind}: {error}")
-            self.phase = Phase.STUCK
+            self._stuck(error)
             return
         self._make_roots(session)
         self.phase = Phase.WAITING
         self._work()
 
+    def _stuck(self, error: queue.QueueError | ValueError) -> None:
+        """Do not come up, as metal does not: the CPU waits for INIT_DONE in vain."""
+        kind = error.kind if isinstance(error, queue.QueueError) else "memory"
+        self.log.note(BLOCK, "violation", "{}: {}", kind, error)
+        if self.session is not None:
+            self.session.violations.append(f"{kind}: {error}")
+        self.phase = Phase.STUCK
+
+    def _wake(self, libos_arguments: int) -> None:
+        """Go on where the firmware stopped. Inference from nouveau, which touches neither pointers nor sequence numbers
+        and describes the system to the first start only: the queues go on too, and INIT_DONE comes by itself.
+        """
+        session, self._asleep = self._asleep, None
+        self.session = session
+        if session is None:
+            self._stuck(queue.QueueError("resume", "nothing was saved"))
+            return
+        try:
+            self._check_places(session, libos_arguments)
+            whole = sleep.resume(session.manager)
+        except (queue.QueueError, ValueError) as error:
+            self._stuck(error)
+            return
+        session.ending = session.sleeping = False
+        self._make_roots(session, clear=not whole)
+        sleep.announce(session.manager)
+        self.phase = Phase.RUNNING
+        session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
+        self._work()
+
+    def _check_places(self, session: Session, libos_arguments: int) -> None:
+        """Check that the arguments say that the firmware resumes, and name the same queues."""
+        found = libos.regions(self.memory, libos_arguments)
+        places = libos.arguments(self.memory, found, session.release.layouts)
+        if not places.resumed or replace(places, resumed=False) != session.places:
+            raise queue.QueueError("resume", f"the arguments are {places}")
+
     def _open_queues(self, session: Session, boot: Boot) -> None:
         regions = libos.regions(self.memory, boot.libos_arguments)
         places = libos.arguments(self.memory, regions, session.release.layouts)
+        session.places = replace(places, resumed=False)
         shared = queue.SharedMemory(self.memory, places.shared, places.pages)
         command = queue.ring_of_cpu(shared, places.command)
         if places.status < places.command + queue.PAGE * (command.count + 1):
@@ -128,10 +189,11 @@ class GspFirmware:
         session.sender = queue.Sender(shared, made, theirs.read_pointer)
         session.note("start", f"release {session.release.name}, {command.count} and {made.count} elements")
 
-    def _make_roots(self, session: Session) -> None:
+    def _make_roots(self, session: Session, *, clear: bool = True) -> None:
         """Clear the roots of the BARs' address spaces, which the CPU fills, and tell the card where they are."""
-        for root in (session.map.bar1_root, session.map.bar2_root):
-            self.memory.write(Aperture.VRAM, root, bytes(queue.PAGE))
+        if clear:
+            for root in (session.map.bar1_root, session.map.bar2_root):
+                self.memory.write(Aperture.VRAM, root, bytes(queue.PAGE))
         self.events.bar1_page_directory(session.map.bar1_root)
         self.events.bar2_page_directory(session.map.bar2_root)
 
@@ -190,6 +252,12 @@ class GspFirmware:
     def _stop(self, session: Session) -> None:
         """End after UNLOADING_GUEST_DRIVER: the answer is in the queue, and the CPU polls for the stop."""
         self._flush(session, again=False)
-        session.manager.close()
+        if session.sleeping:
+            try:
+                sleep.suspend(session.manager)
+            except ValueError as error:
+                session.violation("memory", str(error))
+        else:
+            session.manager.close()
         self.phase = Phase.STOPPED
         self.events.suspended()

@@ -12,14 +12,15 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ringup.autogen.nv import classes, status
 from ringup.autogen.nv import gsp_rpc as rpc
-from ringup.autogen.nv import status
 from ringup.silicon.nv.gsp import registry
 from ringup.silicon.nv.gsp.calls import Call
 from ringup.silicon.nv.gsp.queue import QueueError
 from ringup.silicon.nv.gsp.session import Session
 from ringup.silicon.nv.gsp.static_info import build as build_static_info
 from ringup.silicon.nv.rm import page_directories
+from ringup.silicon.nv.rm.objects import Paged
 from ringup.silicon.nv.rm.parts import Aperture, RmError
 
 # rmapi.h, RMAPI_RPC_FLAGS_*
@@ -29,6 +30,8 @@ BARS = {0: 1, 1: 2}
 # bits of an address that an entry of the root covers: one entry for each 2**47 bytes
 ROOT_SHIFT = 47
 WINDOWS = struct.Struct("<3Q")
+# an entry of ALLOC_MEMORY is the number of a page, if the descriptor has no further level: sdk-structures.h
+ENTRY, PAGE_SHIFT, DIRECT = 8, 12, 0  # NV_VGPU_PTEDESC_IDR_NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,39 @@ def _unset_page_directory(session: Session, call: Call) -> Answer:
     return Answer(call.body, code)
 
 
+def _memory_extent(body: bytes) -> int:
+    """Return the length with all entries. Their number is not in the descriptor, which has 16 bits for it."""
+    head = rpc.rpc_alloc_memory_v13_01
+    return head.SIZE + ENTRY * int(struct.unpack_from("<I", body, head.offset_of("pageCount"))[0])
+
+
+def _paged(view: rpc.rpc_alloc_memory_v13_01, numbers: tuple[int, ...]) -> Paged:
+    if not numbers or view.pteDesc.idr != DIRECT or view.length > len(numbers) << PAGE_SHIFT:
+        raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"{view.length:#x} bytes in {len(numbers)} pages")
+    aperture = Aperture.VRAM if view.hClass == classes.NV01_MEMORY_LIST_FBMEM else Aperture.SYSMEM
+    return Paged(aperture, tuple(number << PAGE_SHIFT for number in numbers))
+
+
+def _alloc_memory(session: Session, call: Call) -> Answer:
+    """ALLOC_MEMORY: a memory object of pages. Nothing but the header's result tells of a failure.
+
+    Inference from _issueRpcLarge, which takes one record back for a call that goes one way: the answer has no entries.
+    """
+    head = rpc.rpc_alloc_memory_v13_01
+    view = head.view(bytearray(call.body[: head.SIZE]))
+    code = status.NV_OK
+    try:
+        paged = _paged(view, struct.unpack_from(f"<{view.pageCount}Q", call.body, head.SIZE))
+        session.manager.alloc_pages(view.hClient, view.hDevice, view.hMemory, view.hClass, paged)
+    except RmError as error:
+        code = session.refused(f"memory {view.hMemory:#x}", error)
+    return Answer(call.body[: head.SIZE], code)
+
+
 def _unload(session: Session, call: Call) -> Answer:
     """The CPU's driver goes, or the machine sleeps. The firmware answers and stops."""
     session.ending = True
+    session.sleeping = bool(rpc.rpc_unloading_guest_driver_v1F_07.view(bytearray(call.body)).bInPMTransition)
     return Answer(call.body)
 
 
@@ -233,6 +266,7 @@ ROWS = {
         _row("UPDATE_BAR_PDE", rpc.rpc_update_bar_pde_v15_00.SIZE, _update_bar_pde),
         _row("GSP_RM_ALLOC", rpc.rpc_gsp_rm_alloc_v03_00.SIZE, _alloc),
         _row("GSP_RM_CONTROL", rpc.rpc_gsp_rm_control_v03_00.SIZE, _control, _control_extent),
+        _row("ALLOC_MEMORY", rpc.rpc_alloc_memory_v13_01.SIZE, _alloc_memory, _memory_extent),
         _row("FREE", rpc.rpc_free_v03_00.SIZE, _free),
         _row("DUP_OBJECT", rpc.rpc_dup_object_v03_00.SIZE, _dup),
         _row("SET_PAGE_DIRECTORY", rpc.rpc_set_page_directory_v1E_05.SIZE, _set_page_directory),

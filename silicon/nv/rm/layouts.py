@@ -100,3 +100,29 @@ class UNDOCUMENTED_LIST(Struct):
     LAYOUT = "count:u32@0 entries:FACT[41]@4"
     count: int
     entries: Array[FACT]
+
+
+class SAVE_INIT(Struct):
+    """NV2080_CTRL_INTERNAL_FBSR_INIT_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 32, 8
+    LAYOUT = "kind:u32@0 regions:u32@4 client:u32@8 memory:u32@12 own_offset:u64@16 off:u8@24"
+    kind: int
+    regions: int
+    client: int
+    memory: int
+    own_offset: int
+    off: int
+
+
+class SAVE_REGION(Struct):
+    """NV2080_CTRL_INTERNAL_FBSR_SEND_REGION_INFO_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 40, 8
+    LAYOUT = "kind:u32@0 client:u32@4 memory:u32@8 offset:u64@16 save_offset:u64@24 size:u64@32"
+    kind: int
+    client: int
+    memory: int
+    offset: int
+    save_offset: int
+    size: int

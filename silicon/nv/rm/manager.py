@@ -18,8 +18,9 @@ from ringup.silicon.nv.rm.classes import ClassRow, Kind
 from ringup.silicon.nv.rm.copy_map import CopyMap
 from ringup.silicon.nv.rm.events import Events
 from ringup.silicon.nv.rm.memory_map import MemoryMap
-from ringup.silicon.nv.rm.objects import Client, Clients, Resource, Subdevice, Subscription, order_of_freeing
+from ringup.silicon.nv.rm.objects import Client, Clients, Paged, Resource, Subdevice, Subscription, order_of_freeing
 from ringup.silicon.nv.rm.parts import Chip, Effects, PageDirectory, PhysicalMemory, RmError
+from ringup.silicon.nv.rm.sleep import Saving
 
 BLOCK = "RM"
 # Handles of the firmware's own client, which runs the internal controls. GUESS: the numbers; they must not be in the
@@ -61,6 +62,8 @@ class Manager:
         self.global_root: PageDirectory | None = None
         # buffers of the CPU's that the card writes to, by use and number: addresses of their pages
         self.buffers: dict[tuple[str, int], tuple[int, ...]] = {}
+        # what to save when the machine goes to sleep
+        self.saving: Saving | None = None
         self.internal = self._own_objects()
 
     def _own_objects(self) -> Resource:
@@ -102,6 +105,19 @@ class Manager:
             raise
         self.log.note(BLOCK, "alloc", "{}", made)
         return handle, bytes(memory(params)) if params is not None else data
+
+    def alloc_pages(self, client_handle: int, parent_handle: int, handle: int, number: int, pages: Paged) -> int:
+        """Make a memory object of pages that the caller named; return its handle."""
+        row = self._row(number)
+        if row.kind is not Kind.MEMORY:
+            raise RmError(status.NV_ERR_INVALID_CLASS, f"{row.name} has no list of pages")
+        client = self.clients.client(client_handle)
+        parent = self.clients.find(client, parent_handle)
+        self._check_place(row, parent)
+        made = self.clients.add(parent, self.clients.check_new(client, handle), row)
+        made.state = pages
+        self.log.note(BLOCK, "alloc", "{}", made)
+        return made.handle
 
     def _row(self, number: int) -> ClassRow:
         row = classes.BY_NUMBER.get(number)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ringup.autogen.nv import status
 from ringup.silicon.nv.rm.classes import ClassRow, Kind
-from ringup.silicon.nv.rm.parts import Channel, PageDirectory, RmError
+from ringup.silicon.nv.rm.parts import Aperture, Channel, PageDirectory, RmError
 
 # rs_resource.h, RS_MAX_RESOURCE_DEPTH, and one level for the client itself
 MAX_DEPTH = 6 + 1
@@ -76,6 +76,14 @@ class EngineObject(State):
 
     channel: Channel
     engine_type: int
+
+
+@dataclass(eq=False, slots=True)
+class Paged(State):
+    """Memory that a caller described page by page: addresses of its pages, all in one aperture."""
+
+    aperture: Aperture
+    pages: tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)

@@ -11,10 +11,11 @@ from ringup.silicon.nv.rm.controls import (
     frame,
     hosting,
     shaders,
+    sleeping,
     spaces,
     undocumented,
 )
 from ringup.silicon.nv.rm.controls.table import Controls
 
-MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, spaces, undocumented)
+MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, sleeping, spaces, undocumented)
 CONTROLS = Controls(row for module in MODULES for row in module.ROWS)
