@@ -3,7 +3,6 @@
 import struct
 
 import pytest
-from rm_shapes import channel_params, space_params
 
 from ringup.silicon.nv.gsp.ports import Aperture
 from ringup.silicon.nv.rm.parts import RmError
@@ -23,6 +22,28 @@ CLIENT = 0xC1D00001
 CHANNEL_CLASS = {"tu102": 0xC46F, "ga102": 0xC56F, "ad102": 0xC56F}
 COPY_CLASS = {"tu102": 0xC5B5, "ga102": 0xC7B5, "ad102": 0xC7B5}
 GRAPHICS_CLASS = {"tu102": 0xC597, "ga102": 0xC797, "ad102": 0xC997}
+
+
+def channel_params(
+    number=0, engine=1, *, entries=512, space=0, share=0, instance=0x10000, userd=0x20000, vram=2, gpfifo=0x1_2006_4000
+):
+    """NV_CHANNEL_ALLOC_PARAMS of 360 bytes, with the fields that drivers fill in."""
+    params = bytearray(360)
+    flags = (number & 7) << 8 | number >> 3 << 12 | 1 << 21 | 1 << 5
+    struct.pack_into("<IIQIIII", params, 0, 0, 0, gpfifo, entries, flags, share, space)
+    struct.pack_into("<I", params, 128, engine)
+    for at, base, size in (
+        (144, instance, 0x1000),
+        (168, userd, 0x200),
+        (192, instance, 0x200),
+        (216, 0x30000, 0x5000),
+    ):
+        struct.pack_into("<QQII", params, at, base, size, vram, 1)
+    return bytes(params)
+
+
+def space_params(index=0, flags=0, big=0):
+    return struct.pack("<IIQQQI4xQ", index, flags, 0, 0, 0, big, 0)
 
 
 def reserved_pdes(root, levels=3):

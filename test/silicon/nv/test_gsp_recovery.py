@@ -3,7 +3,6 @@
 import struct
 
 import pytest
-from rm_shapes import channel_params, space_params
 
 from ringup.silicon.nv.gsp.firmware import Phase
 from ringup.silicon.nv.gsp.ports import Aperture
@@ -16,10 +15,24 @@ PAGE = 4096
 MMU_FAULT = 31  # ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
 
 
-def failing_params(number, notifier, **how):
-    """A channel with an error notifier in system memory."""
-    params = bytearray(channel_params(number, **how))
-    struct.pack_into("<QQII", params, 248, notifier, 16, 1, 1)
+def space_params():
+    """NV_VASPACE_ALLOCATION_PARAMETERS: all defaults."""
+    return bytes(48)
+
+
+def failing_params(number, notifier, *, engine=1, space=0, instance=0x10000):
+    """NV_CHANNEL_ALLOC_PARAMS of 360 bytes for a channel with an error notifier in system memory."""
+    params = bytearray(360)
+    flags = (number & 7) << 8 | number >> 3 << 12 | 1 << 21 | 1 << 5
+    struct.pack_into("<QIIII", params, 8, 0x1_2006_4000, 512, flags, 0, space)
+    struct.pack_into("<I", params, 128, engine)
+    for at, base, size, aperture in (
+        (144, instance, PAGE, 2),
+        (168, 0x20000, 0x200, 2),
+        (192, instance, 0x200, 2),
+        (248, notifier, 16, 1),
+    ):
+        struct.pack_into("<QQII", params, at, base, size, aperture, 1)
     return bytes(params)
 
 
