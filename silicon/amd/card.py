@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path as Folder
 from typing import TypeVar
 
-from ringup.autogen.linux import pci as regs
 from ringup.autogen.regdb import open_chip
-from ringup.errors import CardBusy, DeviceLost, NotSupported
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.board.chips import ChipRow
@@ -39,18 +34,14 @@ from ringup.silicon.amd.smu.instinct import InstinctSmu
 from ringup.silicon.amd.smu.thm import Thm
 from ringup.silicon.amd.stuck import mistakes, unfinished
 from ringup.silicon.common.cells import Cells, RegisterSpace, block_map
-from ringup.silicon.common.clock import PowerDomain, VirtualClock
-from ringup.silicon.common.combining import Combining, Place
-from ringup.silicon.common.faults import FaultKind, Faults
-from ringup.silicon.common.interrupts import Interrupts
-from ringup.silicon.common.log import Event, EventLog
-from ringup.silicon.common.memory import HostBuffer, HostMemory, Vram
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import FaultKind
+from ringup.silicon.common.memory import Vram
 from ringup.silicon.common.witness import Witness
 from ringup.silicon.pci.capabilities import resizable_bars
 from ringup.silicon.pci.function import Function, FunctionRow
-from ringup.silicon.pci.path import Bar, ConfigAccess, Path, Target
-from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
-from ringup.silicon.pci.peers import peer_span
+from ringup.silicon.pci.path import Bar, Target
+from ringup.silicon.pci.slot import SlotCard
 from ringup.silicon.pci.tree import Node as TreeNode
 from ringup.silicon.pci.tree import Tree
 from ringup.silicon.shader.amd.translator.engine import Translator
@@ -63,17 +54,13 @@ PARTITIONED = FaultKind("partitioned", "from the next reset on, the graphics cor
 # in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
 FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
-# PCI Express 4.0, 6.6: after resetting a function, a host waits this long before it accesses it
-RESET_US = 100_000
 # partitions of the graphics cores, and how their mode is reported: SPX, DPX, QPX, CPX
 PARTITIONS = {1: 0, 2: 1, 4: 3, 8: 4}
-VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
-KEPT_KINDS = ("violation", "fault", "unheard")
 # blocks that are listed, and have no model
 UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0), ("pcie", 0))
 
 
-class VirtualRadeon:
+class VirtualRadeon(SlotCard):
     """One card in one slot. Its own firmware has posted it: the discovery binary is in VRAM, the VBIOS in the ROM, the
     scratch registers are set.
 
@@ -112,23 +99,14 @@ class VirtualRadeon:
         old scalar by chance only; the latter is not for use with an `engine`.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
-        self.clock = PowerDomain(clock or VirtualClock())
-        self.log = EventLog(self.clock)
-        self.faults = Faults()
+        super().__init__(clock)
         self._sign_of_life_us = LATE_SIGN_OF_LIFE_US if for_other_drivers else SIGN_OF_LIFE_US
-        self.faults.know(*PEER_FAULTS, *discovery.FAULTS, HALF_CORE, PARTITIONED)
-        self.violations: list[Event] = []
-        self.page_faults: list[Event] = []
-        self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
-        self.log.watch(self._collect, *KEPT_KINDS)
-        self.host = HostMemory()
+        self.faults.know(*discovery.FAULTS, HALF_CORE, PARTITIONED)
         self.vram = Vram(self.chip.vram_bytes)
         self.board = Board(
             self.chip.name, self.clock, self.log, self.faults, RegisterSpace(self.log.note), self.vram, self.host
         )
-        self.interrupts = Interrupts(self.clock)
-        self._holder = ""  # who has the card open
-        self._wire_bus()
+        self._wire_board()
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
         wgp_count = self.chip.gc.core.compute_units // self.chip.gc.core.cus_per_wgp
@@ -145,35 +123,24 @@ class VirtualRadeon:
         )
         self._wire_blocks(engine or translator(), strict=strict)
         self._wire_apertures()
-        # whether the machine that the slot belongs to passes the card's requests up to host memory
-        self.reaches_host: Callable[[], bool] = lambda: True
         self.witness = Witness([lambda: mistakes(self)], [lambda: unfinished(self)])
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
         self.bus_changed()
 
     # --- wiring -------------------------------------------------------------------------------------------------
-    def _wire_bus(self) -> None:
+    def _wire_board(self) -> None:
         upstream, downstream, *endpoint = self.chip.functions
         gpu = Function(endpoint[0], self.interrupts)
         below = [TreeNode(gpu)] + [TreeNode(Function(row), (0, n)) for n, row in enumerate(endpoint[1:], start=1)]
-        self.tree = Tree(TreeNode(Function(upstream), below=[TreeNode(Function(downstream), below=below)]))
-        self.gpu = gpu
-        self.path = Path(self.tree, gpu, self.clock, self.faults, self.log)
-        self.config = ConfigAccess(self.path, gpu)
-        self.path.on_lost = self._cut_off
-        self.tree.on_link = self.bus_changed
-        for node in self.tree.nodes():
-            node.function.on_change = self.bus_changed
-            node.function.on_mistake = self._mistake
-        gpu.on_reset = self._function_reset
-        self.host.on_error = self._bus_error
+        self._wire_bus(Tree(TreeNode(Function(upstream), below=[TreeNode(Function(downstream), below=below)])), gpu)
 
     def _wire_blocks(self, engine: Engine, *, strict: bool) -> None:
         board, chip = self.board, self.chip
         self.image = vbios.build(chip)
         self.hdp = self._add(Hdp(board))
         self.nbio = Nbio(board, chip, self.hdp, {node.function.row.name: node.function for node in self.tree.nodes()})
+        self.on_dma_refused = self.nbio.dma_refused
         self.smuio = self._add(Smuio(board, chip, self.image))
         self.df = self._add(DataFabric(board, chip))
         self._wire_memory()
@@ -356,30 +323,13 @@ class VirtualRadeon:
         return lambda: self.gpu.sizes[index]
 
     # --- what a transport uses: `Device` of the seam --------------------------------------------------------------
-    # the card reaches host memory by DMA, so fences lie there
-    polls_vram = False
-    why_lost = "is gone from the bus; check power and cable, then open it again"
-    # the card is local: its windows can be mapped
-    remote = None
+    # VRAM
+    memory_bar = 0
 
     @property
     def name(self) -> str:
         """The name that opens a card of this kind."""
         return f"virtual:{self.chip.name}"
-
-    def alloc_host(self, size_bytes: int) -> HostBuffer:
-        """Return host memory that the card can reach; zeroed, freed by its `free`."""
-        return self.host.allocate(size_bytes)
-
-    def pin(self, buffer: memoryview) -> HostBuffer:
-        """Let the card reach memory of the caller: whole pages, writable."""
-        return self.host.pin(buffer)
-
-    def reach(self, other: object, bar: int, offset: int, size_bytes: int) -> HostBuffer:
-        """Let the card send requests to another virtual card's BAR, see `pci/peers.py`. Both sit below one root."""
-        if not isinstance(other, VirtualRadeon):
-            raise NotSupported(f"{self.name} sits in a slot of a virtual computer, where {other!r:.80} does not")
-        return self.host.place(peer_span(other.bars[bar], offset, size_bytes, self.faults))
 
     def shared(self, index: int) -> tuple[int, int] | None:
         """Return the file descriptor and size in bytes of the memory behind a BAR, for a virtual machine to map; None
@@ -392,44 +342,6 @@ class VirtualRadeon:
         self.bars[0].map()
         return self.vram.fileno, self.vram.size_bytes
 
-    def settle(self) -> None:
-        """Deliver the host's posted writes to the card, before a test looks inside. A driver reads a register
-        instead.
-        """
-        self.path.posted.push()
-
-    def combine(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
-        """Map BAR 0 with write combining, as hosts do for memory. `pick` chooses which line of the processor's buffers
-        leaves first.
-        """
-        self.path.posted.combining = Combining(pick)
-        self.bars[0].combined = True
-
-    @property
-    def lost(self) -> bool:
-        """Whether the card is gone from the bus. After `replug` a driver must open it as a new card."""
-        return self.path.lost
-
-    def resets(self) -> tuple[str, ...]:
-        """Name the resets that reach the card over the bus, the mildest first."""
-        return ("function", "slot") if self.gpu.resettable else ("slot",)
-
-    def reset(self, method: str) -> None:
-        """Reset the card over the bus and restore configuration space. Raises `DeviceLost`, without effect, if the card
-        is gone.
-        """
-        if method not in self.resets():
-            raise ValueError(f"{self.name} has no reset {method!r}; it has {', '.join(self.resets())}")
-        if self.lost:
-            raise DeviceLost(f"resetting {self.name} ({method}): {self.name} {self.why_lost}")
-        if method == "slot":
-            self.tree.reset_and_restore()
-        else:
-            saved = self.gpu.save()
-            self.gpu.reset("flr")
-            self.gpu.restore(saved)
-        self.clock.sleep_us(RESET_US)
-
     def firmware(self, name: str) -> bytes | None:
         """Return the made-up firmware image for a file name that the kernel requests, the same each time; None if the
         chip has no such file.
@@ -437,26 +349,6 @@ class VirtualRadeon:
         if not self._firmware:
             self._firmware = images.build(self.chip)
         return self._firmware.get(name.removeprefix("amdgpu/"))
-
-    def hold(self) -> None:
-        """Take the card for the process of the calling thread. Raises `CardBusy` with the holder's name."""
-        if self._holder:
-            raise CardBusy(f"opening {self.name}: held by {self._holder}; close it there, or wait for it")
-        self._holder = f"process {os.getpid()}, thread {threading.current_thread().name!r}"
-
-    def kill_holder(self, *, memory: bool = True) -> None:
-        """Simulate the death of the holding process, as by kill -9: running work goes on, and with `memory` its host
-        memory is unmapped from the bus.
-        """
-        self._holder = ""
-        if memory:
-            self.host.detach_all()
-
-    def close(self) -> None:
-        """Switch bus mastering off and release the card. Harmless when repeated, and for a card that is gone."""
-        self._holder = ""
-        command = self.config.read(regs.PCI_COMMAND, 2)
-        self.config.write(regs.PCI_COMMAND, command & ~regs.PCI_COMMAND_MASTER, 2)
 
     # --- power and resets ---------------------------------------------------------------------------------------
     def _post(self) -> None:
@@ -529,67 +421,6 @@ class VirtualRadeon:
         """Reset the chip too, after a reset that came over the bus."""
         self.log.note("card", "reset", "{}", kind)
         self._reset_blocks(keep_scratch=False)
-
-    def hot_reset(self) -> None:
-        """Reset the board from its slot, then enumerate it again."""
-        self.tree.reset("hot")
-        self.places = self.tree.enumerate()
-
-    def unplug(self) -> None:
-        """Take the link down, as pulling the cable of an enclosure does."""
-        self.tree.set_link(up=False)
-
-    def replug(self) -> None:
-        """Put power and link back, and enumerate the board as new."""
-        # the old holder's card is gone
-        self._holder = ""
-        self.faults.clear()
-        self.tree.set_link(up=True)
-        self.tree.reset("power")
-        self.places = self.tree.enumerate()
-
-    # --- events -------------------------------------------------------------------------------------------------
-    def _collect(self, event: Event) -> None:
-        """Keep violations and faults, up to a limit: the first are the causes, the rest follow from them. What a card
-        does after it left the bus is no mistake of the driver.
-        """
-        if self.path.lost:
-            return
-        if event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT:
-            self.violations.append(event)
-        elif event.kind == "fault" and len(self.page_faults) < VIOLATIONS_KEPT:
-            self.page_faults.append(event)
-        elif event.kind == "unheard":
-            self.unheard.append(event)
-
-    def _cut_off(self) -> None:
-        """Stop all work: nothing inside reaches the host any more, and host memory does not answer."""
-        self.log.note("card", "lost", "the link is down" if not self.tree.link_up else "the function answers nothing")
-        self.clock.forget()
-        self.host.reachable = False
-
-    def _mistake(self, text: str) -> None:
-        self.log.note("pci", "violation", "{}", text)
-
-    def bus_changed(self) -> None:
-        """Recompute what passes the bus, after a change of a command register, power state or link, here or above the
-        slot.
-        """
-        self.path.refresh()
-        self.host.reachable = (
-            not self.path.lost
-            and self.gpu.masters_bus
-            and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
-            and self.reaches_host()
-        )
-
-    def _bus_error(self, bus_addr: int, write: bool) -> None:
-        verb = "write to" if write else "read of"
-        if self.host.reachable:
-            self.log.note("pci", "violation", "DMA {} bus address {:#x}, where no memory is", verb, bus_addr)
-        else:
-            self.nbio.dma_refused()
-            self.log.note("pci", "violation", "DMA {} bus address {:#x} while bus mastering is off", verb, bus_addr)
 
     def summary(self) -> dict[str, object]:
         """Return a short summary of the card's state, for reports."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from ringup.errors import TransportError
-from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.common.log import Event
+from ringup.silicon.pci.slot import SlotCard
 from ringup.tools.common import files
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class AccessLog:
         self._closed = False
         self._error: OSError | None = None
 
-    def follow(self, card: VirtualRadeon) -> None:
+    def follow(self, card: SlotCard) -> None:
         """Write the events of a card from now on, including every register access."""
         number = self._cards
         self._cards += 1
