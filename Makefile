@@ -7,6 +7,7 @@
 #   make fuzz      random programs and whole sweeps, of which the suite has a few cases: new seeds for FUZZ_SECONDS
 #   make mutants   change important lines one by one and check that a test notices
 #   make guest     our transports and driver, and Linux's amdgpu on virtual cards, with a real kernel in an emulator
+#   make nvidia    Linux's nouveau on virtual NVIDIA cards, in the same emulator
 #   make bench     measure ringup and tinygrad
 #   make fresh     the demo and the suite in a new minimal Debian 12, in a clean clone; needs root
 #   make lint      ruff and mypy
@@ -28,7 +29,7 @@ FRESH_FOLDER := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/fresh
 # Tests and guests start Python hundreds of times. Without stored bytecode, each start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick docs coverage fuzz mutants fresh bench lint guest guest-iommufd setup oracles model clean
+.PHONY: demo test quick docs coverage fuzz mutants fresh bench lint guest nvidia guest-iommufd setup oracles model clean
 
 demo: setup model
 	@$(BIN)/ringup demo
@@ -76,6 +77,12 @@ GUESTS ?= 2
 guest: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
 	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
+
+# NVIDIA_CHIPS: a part of the names of the chips that climb, such as ga102.
+NVIDIA_CHIPS ?=
+nvidia: setup
+	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
+	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder test/guest/nvidia.py -k "$(NVIDIA_CHIPS)"
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.

@@ -1,7 +1,8 @@
 """Virtual cards: device models written from public documents. They check as strictly as metal does, so a driver that
 works here follows the rules.
 
-`card("navi31")` makes a whole card in a slot. `ringup.silicon.fixtures` has the pytest fixture for users' own tests.
+`card("navi31")` makes a whole Radeon in a slot, `nvidia_card("ga102")` a card with NVIDIA's chip.
+`ringup.silicon.fixtures` has the pytest fixture for users' own tests.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.common.clock import VirtualClock
+    from ringup.silicon.nv.card import VirtualNvidia
     from ringup.silicon.shader.common.state import Engine
 
-__all__ = ["card", "cards"]
+__all__ = ["card", "cards", "nvidia_card", "nvidia_cards"]
 
 
 def card(
@@ -51,6 +53,24 @@ def card(
         code_folder=code_folder,
         for_other_drivers=for_other_drivers,
     )
+
+
+def nvidia_card(
+    name: str = "ga102", *, vram_bytes: int | None = None, enumerated: bool = True, clock: VirtualClock | None = None
+) -> VirtualNvidia:
+    """Return a virtual NVIDIA card, powered and posted; see `VirtualNvidia`. An unknown name raises `NoSuchCard`, which
+    lists the known names.
+    """
+    from ringup.silicon.nv.card import VirtualNvidia
+
+    return VirtualNvidia(name, vram_bytes=vram_bytes, enumerated=enumerated, clock=clock)
+
+
+def nvidia_cards() -> list[str]:
+    """Return the names that `nvidia_card` accepts."""
+    from ringup.silicon.nv.chips import CHIPS
+
+    return list(CHIPS)
 
 
 def cards() -> list[str]:

@@ -10,8 +10,8 @@ from ringup.cards import Found, Via
 from ringup.errors import DeviceLost, NoSuchCard, missing_package
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.asm2464pd import Enclosure
+    from ringup.silicon.pci.slot import SlotCard
 
 ENCLOSURES = {  # by name of the bridge: its firmware, and a text for listings
     "asm2464pd": ("open", "open firmware"),
@@ -39,9 +39,11 @@ def find() -> Iterable[Found]:
     """List the virtual cards, both in a slot and in enclosures. An accelerator has no plug for an enclosure's slot."""
     # a listing must not cost the models
     from ringup.silicon.amd.board.chips import CHIPS, every
+    from ringup.silicon.nv.chips import CHIPS as NVIDIA
 
+    products = {name: row.product for chips in (every(), NVIDIA) for name, row in chips.items()}
     return [
-        *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in every().items()),
+        *(Found(f"virtual:{name}", f"{product}, a device model") for name, product in products.items()),
         *(
             Found(f"virtual:{name}@{bridge}", f"{row.product} behind a model of an ASM2464PD, {text}")
             for name, row in CHIPS.items()
@@ -52,29 +54,41 @@ def find() -> Iterable[Found]:
 
 @_packages("opening a virtual card")
 def open(
-    rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
-) -> VirtualRadeon | Via:
+    rest: str, *, card: SlotCard | None = None, enclosure: Enclosure | None = None, **options: Any
+) -> SlotCard | Via:
     """Open the device called `virtual:REST` and return it: `card`, or else a new card made with `options` (those of
-    `ringup.silicon.card`, whose `code_folder` is below the user's cache here).
+    `ringup.silicon.card`, whose `code_folder` is below the user's cache here, or of `ringup.silicon.nvidia_card`).
 
     With a bridge (`REST` is `CARD@BRIDGE`), return the route through a USB port of a virtual host. `options` may then
     include those of `Enclosure`; `enclosure` is an existing one, plugged in or not. Raises `CardBusy`, which names the
     holder, for a card in a slot that is already open.
     """
-    from ringup.silicon import card as make
-    from ringup.silicon.amd.board.chips import find as find_chip
-
     name, at, bridge = rest.partition("@")
-    find_chip(name)
+    _known(name)
     if at:
         return _through(name, bridge, card, enclosure, options)
     if enclosure is not None:
         raise ValueError(f"virtual:{rest} sits in a slot: an enclosure is for virtual:{rest}@asm2464pd")
-    if card is not None and (options or card.chip.name != name):
+    if card is not None and (options or card.name != f"virtual:{name}"):
         raise ValueError(f"virtual:{rest} cannot be opened on {card.name} with options {sorted(options)}")
-    card = card or make(name, **_with_code_folder(options))
+    card = card or _made(name, options)
     card.hold()
     return card
+
+
+def _known(name: str) -> None:
+    """Raise `NoSuchCard`, which lists the known names, for an unknown one."""
+    from ringup.silicon import cards, nvidia_cards
+
+    known = [*cards(), *nvidia_cards()]
+    if name not in known:
+        raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(known)}")
+
+
+def _made(name: str, options: dict[str, Any]) -> SlotCard:
+    from ringup.silicon import card, nvidia_card, nvidia_cards
+
+    return nvidia_card(name, **options) if name in nvidia_cards() else card(name, **_with_code_folder(options))
 
 
 def _with_code_folder(options: dict[str, Any]) -> dict[str, Any]:
@@ -87,15 +101,19 @@ def _with_code_folder(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _through(
-    name: str, bridge: str, card: VirtualRadeon | None, enclosure: Enclosure | None, options: dict[str, Any]
+    name: str, bridge: str, card: SlotCard | None, enclosure: Enclosure | None, options: dict[str, Any]
 ) -> Via:
     """Make the card, the enclosure and the USB host that do not exist yet, and return the route to the card."""
     from ringup.silicon import card as make
+    from ringup.silicon import nvidia_cards
     from ringup.silicon.amd.board.chips import CHIPS
+    from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
     if bridge not in ENCLOSURES:
         raise NoSuchCard(f"no virtual bridge {bridge!r}; there are: {', '.join(ENCLOSURES)}")
+    if name in nvidia_cards():
+        raise NoSuchCard(f"virtual:{name}@{bridge}: the model of the enclosure takes a Radeon only")
     if name not in CHIPS:
         raise NoSuchCard(f"virtual:{name}@{bridge}: a module of a server's board does not fit into an enclosure's slot")
     if enclosure is None:
@@ -103,6 +121,8 @@ def _through(
         if card is not None and of_card:
             raise ValueError(f"virtual:{name}@{bridge} cannot be opened on {card.name} with options {sorted(of_card)}")
         card = card or make(name, enumerated=False, **_with_code_folder(of_card))
+        if not isinstance(card, VirtualRadeon):
+            raise ValueError(f"virtual:{name}@{bridge} cannot be opened on {card.name}")
         enclosure = Enclosure(card, ENCLOSURES[bridge][0], **options)
     elif card is not None or options:
         raise ValueError(f"virtual:{name}@{bridge} cannot be opened in an existing enclosure with a card or options")

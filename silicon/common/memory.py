@@ -120,6 +120,11 @@ class Vram:
         if not 0 <= vram_pa <= self.size_bytes - size_bytes:
             raise IndexError(f"{size_bytes} bytes at vram_pa {vram_pa:#x} of {self.size_bytes:#x}")
 
+    def clear(self, first: int, end: int) -> None:
+        """Fill a range of whole pages with zeros, without spending memory on it."""
+        if end > first:
+            self._map.madvise(mmap.MADV_REMOVE, first, end - first)
+
     def lose(self) -> None:
         """Clear the contents: power was lost. Processes that map the file see zeros."""
         self._map.madvise(mmap.MADV_REMOVE)

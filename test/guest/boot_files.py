@@ -13,7 +13,6 @@ import functools
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,9 +52,7 @@ def store_bytecode() -> None:
     """
     packages = sorted(str(path.parent) for path in CHECKOUT.glob("*/__init__.py"))
     python = (sys.executable, "-m", "compileall", "-q")
-    # with what each start imports to find the checkout
-    site_packages = sysconfig.get_paths()["purelib"]
-    subprocess.run([*python, "-l", str(CHECKOUT), str(HERE), site_packages], check=True)
+    subprocess.run([*python, "-l", str(CHECKOUT), str(HERE)], check=True)
     subprocess.run([*python, *packages], check=True)
 
 
@@ -67,9 +64,9 @@ def set_up(script: str, path: Path, *needs: Path) -> Path:
     return path
 
 
-def set_up_firmware(cache: Path) -> Path:
-    """Fetch Debian's amdgpu firmware if it is missing, and return its folder."""
-    folder = cache / "firmware-amd"
+def set_up_firmware(cache: Path, package: str = "firmware-amd") -> Path:
+    """Fetch a package of Debian's firmware if it is missing, by default amdgpu's, and return its folder."""
+    folder = cache / package
     if not (folder / ".ringup-version").is_file():
         subprocess.run(
             [sys.executable, "-m", "ringup.tools.command_line.cli", "headers", "fetch", folder.name], check=True

@@ -187,9 +187,9 @@ for card in cards:
 def test_two_cards_over_vfio_move_the_right_bytes(story, tmp_path):
     """Whatever the emulated IOMMU maps of a BAR: no page that is missing is trusted.
 
-    QUIRK: QEMU gives a card no descriptor of another card's BAR. It carries the card's requests there by messages, but
-    not while one of its processors waits for the card. So some tries end nowhere, and then the host carries the bytes.
-    Each card is served by a thread of its own: the emulator waits for one in the middle of a request of the other.
+    QUIRK: QEMU gives a card no descriptor of another card's BAR, and does not answer the card's requests for it. So the
+    tries end nowhere, and the host carries the bytes. Each card is served by a thread of its own: the emulator waits
+    for one in the middle of a request of the other.
     """
     with Served(tmp_path / "second", "navi33") as other:
         second = story.guest.plug(other.sockets[0], 2)

@@ -1,5 +1,5 @@
 """A pytest plugin for the tests in guests. Each guest's tests stay together, so that guests run side by side. After a
-run of `ladder.py` it prints which rung was reached, and what stops the next.
+run of `ladder.py` or `nvidia.py` it prints which rung was reached, and what stops the next.
 """
 
 from __future__ import annotations
@@ -28,6 +28,18 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
+# of nvidia.py
+NVIDIA_RUNGS = {
+    1: "nouveau with NVIDIA's GSP firmware has its DRM node",
+    2: "copies, fences, unload, sleep, two cards, a hung channel, page faults",
+    3: "Vulkan compute through NVK",
+    4: "a public Vulkan compute application",
+    5: "NVIDIA's open kernel modules, nvidia-smi",
+    6: "libcuda",
+    7: "other releases",
+    8: "another user-space driver",
+}
+NVIDIA_IN_PART = {2: "unload and reload; channels do not run yet"}
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 
@@ -37,11 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class ByGuest(LoadScopeScheduling):
-    """Gives all tests of one guest to one worker of pytest-xdist: those of a file, or of a chip in `ladder.py`."""
+    """Gives all tests of one guest to one worker of pytest-xdist: those of a file, or of a chip of a ladder."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        chip = re.search(r"\[(\w+)", test) if file.endswith("ladder.py") else None
+        chip = re.search(r"\[(\w+)", test) if file.endswith(("ladder.py", "nvidia.py")) else None
         return f"{file}-{chip[1]}" if chip else file
 
 
@@ -71,20 +83,23 @@ def _turn(item: pytest.Function) -> tuple[int, int]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how far the ladder was climbed, from the tests whose name has a rung's number."""
     ran: dict[int, list[str]] = {}
+    titles, in_part = RUNGS, IN_PART
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
             if found := re.search(r"test_rung_(\d+)_\w+", report.nodeid):
                 wrong = ran.setdefault(int(found[1]), [])
+                if "nvidia.py" in report.nodeid:
+                    titles, in_part = NVIDIA_RUNGS, NVIDIA_IN_PART
                 if outcome != "passed":
                     wrong.append(report.nodeid.rpartition("::")[2])
     if not ran:
         return
     reached, stopped = 0, False
-    for rung, title in RUNGS.items():
-        if rung in ran and not ran[rung]:
+    for rung, title in titles.items():
+        if rung in in_part and not ran.get(rung):
+            how = f"in part: {in_part[rung]}"
+        elif rung in ran and not ran[rung]:
             how = "reached"
-        elif rung in IN_PART:
-            how = f"in part: {IN_PART[rung]}"
         else:
             how = f"stopped by: {', '.join(ran.get(rung, [])) or 'its tests were not run'}"
         stopped = stopped or how != "reached"

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ringup.silicon import card as make
+from ringup.silicon import nvidia_card, nvidia_cards
 from ringup.silicon.amd.board.chips import find
-from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import Event
 from ringup.silicon.serve.vfio_user import VfioUserServer
@@ -44,8 +44,11 @@ class Served:
         self.events: list[Event] = []  # all except accesses and packets
         clock = VirtualClock()
         self._beside = Beside()
-        self.cards: tuple[VirtualRadeon, ...] = tuple(
-            make(
+        # Radeons, and NVIDIA cards by the names of their chips
+        self.cards: tuple[Any, ...] = tuple(
+            nvidia_card(chip, clock=clock)
+            if chip in nvidia_cards()
+            else make(
                 chip,
                 bar0_bytes=SMALL_BYTES if place in small else _window(chip),
                 clock=clock,

@@ -14,9 +14,9 @@ from typing import Any
 
 from ringup.cards import Via
 from ringup.errors import NotSupported
-from ringup.silicon import transport
-from ringup.silicon.amd.card import VirtualRadeon
+from ringup.silicon import nvidia_cards, transport
 from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.pci.slot import SlotCard
 from ringup.silicon.serve.usb_loopback import LoopbackHost
 from ringup.silicon.serve.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.serve.usbip_vhci import Vhci
@@ -138,8 +138,11 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
     files.check_outputs(args.log)
     with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock, beside) as server:
         for path, name in zip(paths, names, strict=True):
-            options = {"vram_bytes": args.vram, "bar0_bytes": args.bar0, "clock": clock, "beside": beside}
-            card = _slot_card(name, **options, for_other_drivers=True)
+            options: dict[str, Any] = {"vram_bytes": args.vram, "clock": clock}
+            # these have no window of a size to choose, no shader programs, and nothing to bear
+            if name.removeprefix(VIRTUAL) not in nvidia_cards():
+                options |= {"bar0_bytes": args.bar0, "beside": beside, "for_other_drivers": True}
+            card = _slot_card(name, **options)
             try:
                 server.serve(path, card)
             except BaseException:
@@ -163,7 +166,7 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
     return 0
 
 
-def _slot_card(name: str, **options: Any) -> VirtualRadeon:
+def _slot_card(name: str, **options: Any) -> SlotCard:
     """Return a new card in a slot. Raises `NotSupported` for anything else."""
     rest = name.removeprefix(VIRTUAL)
     if rest == name or "@" in rest:

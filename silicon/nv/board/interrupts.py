@@ -1,0 +1,110 @@
+"""The interrupt tree of Turing and later: 8 leaves of 32 vectors, one top register, one message to the CPU.
+
+A source sets its vector's bit in a leaf, whether enabled or not. Bit n of the top is set while leaf 2n or 2n + 1 has an
+enabled bit. A message is sent when the enabled part of the top becomes non-zero, and again after the CPU has told the
+bus interface that it has taken the last one.
+
+Sources: dev_vm.h of NVIDIA's open kernel modules; intr_tu102.c; nouveau vfn/tu102.c and pci/gp100.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ringup.autogen.nv import mmu
+from ringup.silicon.nv.common.registers import ALL, PRIV_BASE, Registers
+
+LEAVES = 8
+
+
+class InterruptTree:
+    """`send` sends a message to the CPU. `level` tells whether a vector's source still asks; such a bit comes back when
+    it is cleared.
+    """
+
+    def __init__(self, registers: Registers, send: Callable[[], None]) -> None:
+        self._send = send
+        self.levels: dict[int, Callable[[], bool]] = {}
+        cell = partial(registers.cell, base=PRIV_BASE)
+        self._pending = [0] * LEAVES
+        self._enabled = [0] * LEAVES
+        self._top_enabled = 0
+        self._armed, self._sent = True, False
+        for leaf in range(LEAVES):
+            pending = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF, leaf)
+            pending.on_read, pending.on_write = partial(self._leaf, leaf), partial(self._clear, leaf)
+            on = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_SET, leaf)
+            on.on_read, on.on_write = partial(self._enables, leaf), partial(self._enable, leaf)
+            off = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_CLEAR, leaf)
+            off.on_read, off.on_write = partial(self._enables, leaf), partial(self._disable, leaf)
+        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP, fixed=ALL).on_read = lambda: self.top
+        on = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_SET)
+        on.on_read, on.on_write = lambda: self._top_enabled, self._enable_top
+        off = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_CLEAR)
+        off.on_read, off.on_write = lambda: self._top_enabled, self._disable_top
+        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_TRIGGER).on_write = lambda value: self.pulse(value & 0xFFF)
+
+    def reset(self) -> None:
+        """Forget everything: the chip was reset."""
+        self._pending, self._enabled = [0] * LEAVES, [0] * LEAVES
+        self._top_enabled = 0
+        self._armed, self._sent = True, False
+
+    @property
+    def top(self) -> int:
+        """The top register: a bit for each pair of leaves with an enabled pending bit."""
+        return sum(
+            1 << pair
+            for pair in range(LEAVES // 2)
+            if any(self._pending[leaf] & self._enabled[leaf] for leaf in (2 * pair, 2 * pair + 1))
+        )
+
+    def pulse(self, vector: int) -> None:
+        """Set a vector's bit."""
+        if vector < 32 * LEAVES:
+            self._pending[vector // 32] |= 1 << vector % 32
+            self._update()
+
+    def rearm(self) -> None:
+        """Allow the next message: the CPU has taken the last one."""
+        self._armed, self._sent = True, False
+        self._update()
+
+    def _leaf(self, leaf: int) -> int:
+        return self._pending[leaf]
+
+    def _enables(self, leaf: int) -> int:
+        return self._enabled[leaf]
+
+    def _clear(self, leaf: int, value: int) -> None:
+        self._pending[leaf] &= ~value
+        for vector, asks in self.levels.items():
+            if vector // 32 == leaf and value >> vector % 32 & 1 and asks():
+                self._pending[leaf] |= 1 << vector % 32
+        self._update()
+
+    def _enable(self, leaf: int, value: int) -> None:
+        self._enabled[leaf] |= value
+        self._update()
+
+    def _disable(self, leaf: int, value: int) -> None:
+        self._enabled[leaf] &= ~value
+        self._update()
+
+    def _enable_top(self, value: int) -> None:
+        self._top_enabled |= value
+        self._update()
+
+    def _disable_top(self, value: int) -> None:
+        self._top_enabled &= ~value
+        self._update()
+
+    def _update(self) -> None:
+        """Send a message if the enabled top has become non-zero."""
+        asks = bool(self.top & self._top_enabled)
+        if asks and self._armed and not self._sent:
+            self._sent, self._armed = True, False
+            self._send()
+        elif not asks:
+            self._sent = False

@@ -1,0 +1,219 @@
+"""A whole virtual NVIDIA card: the parts of its row wired together, power, resets, and the interface to its user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ringup.autogen.nv import engines
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.memory import Vram
+from ringup.silicon.common.witness import Witness, observations
+from ringup.silicon.nv.board import vbios
+from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon, Target
+from ringup.silicon.nv.board.identity import Identity
+from ringup.silicon.nv.board.interrupts import InterruptTree
+from ringup.silicon.nv.board.timer import Timer
+from ringup.silicon.nv.chips import find
+from ringup.silicon.nv.chips.row import MIB, ChipRow
+from ringup.silicon.nv.common.registers import RegisterBar, Registers
+from ringup.silicon.nv.common.signed import Part
+from ringup.silicon.nv.firmware.booter import Booter, Loaded
+from ringup.silicon.nv.firmware.fwsec import Fwsec
+from ringup.silicon.nv.gsp.firmware import GspFirmware
+from ringup.silicon.nv.gsp.ports import Boot
+from ringup.silicon.nv.gsp_side import GspEvents, GspMemory
+from ringup.silicon.nv.memory.protected import ProtectedVram
+from ringup.silicon.nv.memory.windows import Memory, Windows
+from ringup.silicon.pci.function import Function
+from ringup.silicon.pci.path import Bar
+from ringup.silicon.pci.path import Target as BarTarget
+from ringup.silicon.pci.slot import SlotCard
+from ringup.silicon.pci.tree import Node, Tree
+
+# what GSP-RM enables and directs to the CPU once it runs
+GSP_IRQS = IRQ_SWGEN0 | 1 << 4
+
+
+class VirtualNvidia(SlotCard):
+    """One card in one slot. Its own firmware has posted it.
+
+    `bars`: 0 registers, 1 memory, 3 instance memory (drivers call it BAR2). Memory is reached through page tables, so
+    no BAR can be mapped.
+    """
+
+    memory_bar = 1
+
+    def __init__(
+        self,
+        chip: str = "ga102",
+        *,
+        vram_bytes: int | None = None,
+        enumerated: bool = True,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        """Make the card.
+
+        `enumerated`: the host's firmware has assigned addresses and enabled memory decoding; the driver enables bus
+        mastering. `clock`: that of the machine that the card is part of; a new one by default.
+        """
+        super().__init__(clock)
+        self.chip = _sized(find(chip), vram_bytes)
+        self.vram = Vram(self.chip.vram_bytes)
+        self.image = vbios.build(self.chip)
+        gpu = Function(self.chip.function, self.interrupts)
+        self._wire_bus(Tree(Node(gpu)), gpu)
+        self.registers = Registers(self.chip, self.log.note)
+        self.protected = ProtectedVram(self.vram, self.registers, self.log)
+        memory = Memory(self.protected, self.host, self.log)
+        self.windows = Windows(self.registers, memory, self.log)
+        self.tree_of_interrupts = InterruptTree(self.registers, gpu.interrupt)
+        self.timer = Timer(self.registers, self.clock)
+        Identity(self.chip, self.registers, self.image, gpu, self.tree_of_interrupts.rearm)
+        self._wire_falcons()
+        self._wire_apertures()
+        self.witness = Witness([lambda: list(observations(self.violations, ""))], [list])
+        self.places = self.tree.enumerate() if enumerated else {}
+        self.bus_changed()
+
+    def _wire_falcons(self) -> None:
+        chip, registers = self.chip, self.registers
+        make = partial(Falcon, chip, registers=registers, memory=_FalconMemory(self), clock=self.clock, log=self.log)
+        self.gsp, self.sec2 = make(chip.falcon("gsp")), make(chip.falcon("sec2"))
+        self.gsp.programs[Part.FWSEC] = Fwsec(chip, registers, self.protected).run
+        booter = Booter(chip, self.protected, self.gsp, self._start_gsp)
+        self.sec2.programs[Part.BOOTER_LOAD] = booter.load
+        self.sec2.programs[Part.BOOTER_UNLOAD] = booter.unload
+        self.gsp.on_interrupt = lambda: self.tree_of_interrupts.pulse(chip.gsp_vector)
+        if not chip.boots_from_hs:
+            # a line without a retrigger register: the tree sees a cause that stays
+            self.tree_of_interrupts.levels[chip.gsp_vector] = lambda: self.gsp.interrupts_host
+        self.gsp.on_reset = self._stop_gsp
+        self.firmware_of_gsp = GspFirmware(
+            chip, GspMemory(self.vram, self.host), GspEvents(self.gsp, self.windows, self.log), self.clock, self.log
+        )
+        for index in range(registers.count(engines.NV_PGSP_QUEUE_HEAD)):
+            head = registers.cell(engines.NV_PGSP_QUEUE_HEAD, index)
+            if index == 0:
+                head.on_write = lambda value: self._doorbell()
+        for word in (engines.NV_PGSP_MAILBOX, engines.NV_PSEC_MAILBOX):
+            for index in range(registers.count(word)):
+                registers.cell(word, index)
+
+    def _wire_apertures(self) -> None:
+        registers = RegisterBar(self.registers, lambda: self.log.accesses, self.log.note)
+        targets: dict[int, BarTarget] = {0: registers, 1: self.windows.bar1, 3: self.windows.bar2}
+        self.bars = {
+            index: Bar(f"BAR {index}", self.path, target, self._size_of(index)) for index, target in targets.items()
+        }
+        rom_bytes = self.gpu.row.rom_bytes
+        self.rom = Bar("ROM", self.path, _Rom(self.image), lambda: rom_bytes, lambda: self.gpu.decodes_rom)
+
+    def _size_of(self, index: int) -> Callable[[], int]:
+        return lambda: self.gpu.sizes[index]
+
+    @property
+    def name(self) -> str:
+        """The name that opens a card of this kind."""
+        return f"virtual:{self.chip.name}"
+
+    def firmware(self, name: str) -> bytes | None:
+        """Return the made-up firmware for a file name that a kernel's driver requests: None, since the made-up images
+        (`firmware/images.py`) are not in files.
+        """
+        return None
+
+    # --- the GSP ------------------------------------------------------------------------------------------------
+    def _start_gsp(self, loaded: Loaded) -> None:
+        """Start the RISC-V core: GSP-RM reads the arguments whose bus address the GSP's mailboxes hold."""
+        arguments = self.gsp.mailbox0.value | self.gsp.mailbox1.value << 32
+        self.gsp.riscv_active = True
+        for cell in (self.gsp.riscv_irq_mask, self.gsp.riscv_irq_destination):
+            if cell is not None:
+                cell.value = GSP_IRQS
+        # GSP-RM takes the mailboxes over
+        self.gsp.mailbox0.value = self.gsp.mailbox1.value = 0
+        self.firmware_of_gsp.start(Boot(arguments, loaded.release, loaded.reserved_start, loaded.fb_bytes))
+
+    def _stop_gsp(self) -> None:
+        self.firmware_of_gsp.unload()
+        self.windows.reset()
+
+    def _doorbell(self) -> None:
+        if self.gsp.riscv_active:
+            self.firmware_of_gsp.doorbell()
+
+    # --- power and resets ---------------------------------------------------------------------------------------
+    def _function_reset(self, kind: str) -> None:
+        self.log.note("card", "reset", "{}", kind)
+        # writes that the host posted before the reset arrive first
+        self.settle()
+        self.clock.forget()
+        self.firmware_of_gsp.unload()
+        self.registers.reset()
+        for part in (self.gsp, self.sec2, self.windows, self.protected, self.tree_of_interrupts):
+            part.reset()
+        self.vram.lose()
+
+    def summary(self) -> dict[str, object]:
+        """Return a short summary of the card's state, for reports."""
+        return {
+            "card": f"virtual {self.chip.name} ({self.chip.product})",
+            "time_us": self.clock.now_us,
+            "link": "up" if self.tree.link_up else "down",
+            "memory decoding": self.gpu.decodes_memory,
+            "bus mastering": self.gpu.masters_bus,
+            "power state": f"D{self.gpu.power_state}",
+            "GSP-RM runs": self.gsp.riscv_active,
+            "interrupts pending": len(self.interrupts.pending),
+            "registers used that are not modelled": len({event.values[0] for event in self.log.find("unmodelled")}),
+            "violations": [event.text for event in self.violations],
+        }
+
+
+class _FalconMemory:
+    """Memory by a falcon's DMA targets."""
+
+    def __init__(self, card: VirtualNvidia) -> None:
+        self._vram, self._host = card.protected, card.host
+
+    def fetch(self, target: Target, address: int, size_bytes: int) -> bytes:
+        """Return bytes."""
+        if target is Target.LOCAL_FB:
+            return self._vram.read(address, size_bytes)
+        return self._host.read(address, size_bytes)
+
+    def store(self, target: Target, address: int, data: bytes) -> None:
+        """Store bytes."""
+        if target is Target.LOCAL_FB:
+            self._vram.write(address, data)
+        else:
+            self._host.write(address, data)
+
+
+class _Rom:
+    """The expansion ROM."""
+
+    def __init__(self, image: bytes) -> None:
+        self._image = image
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return bytes; all ones past the image."""
+        return self._image[offset : offset + size_bytes].ljust(size_bytes, b"\xff")
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Ignore writes."""
+
+    def check(self, offset: int, size_bytes: int) -> bool:
+        """Accept any access."""
+        return True
+
+
+def _sized(chip: ChipRow, vram_bytes: int | None) -> ChipRow:
+    """Return the row with another size of VRAM."""
+    if vram_bytes is None:
+        return chip
+    if vram_bytes % (64 * MIB) or vram_bytes < 512 * MIB:
+        raise ValueError(f"VRAM is a multiple of 64 MiB and at least 512 MiB, not {vram_bytes:#x} bytes")
+    return replace(chip, vram_bytes=vram_bytes)

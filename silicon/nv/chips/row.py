@@ -1,0 +1,102 @@
+"""What describes a chip and the board that it sits on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringup.autogen.linux import pci as regs
+from ringup.silicon.pci.capabilities import advanced_errors, express, extended, msi, power_management
+from ringup.silicon.pci.function import Bar, FunctionRow
+
+NVIDIA = 0x10DE
+MIB = 1 << 20
+CONTROLLER_3D = 0x030200
+# registers, and no prefetch: a plain 32-bit window
+REGISTER_BAR = regs.PCI_BASE_ADDRESS_MEM_TYPE_32
+IO_BAR = regs.PCI_BASE_ADDRESS_SPACE_IO
+
+
+@dataclass(frozen=True, slots=True)
+class FalconRow:
+    """One falcon. `base`: of its registers in BAR0. `base2`: of those of its second page, RISC-V included. `fbif`: of
+    its frame-buffer interface. `engine_id`: its bit in a signed image's engine mask.
+    """
+
+    name: str
+    base: int
+    base2: int
+    fbif: int
+    engine_id: int
+    imem_bytes: int
+    dmem_bytes: int
+    riscv: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChipRow:
+    """A chip on its board.
+
+    `chipset`: implementation and architecture as in PMC_BOOT_0, 0x172 for GA102. `boots_from_hs`: its falcons start
+    signed code by their boot ROM, which GA102 brought. `fuses`: versions of signed code by falcon and ucode id, where
+    a board has blown some; drivers choose an image's signature by them.
+    """
+
+    name: str
+    product: str
+    chipset: int
+    device_id: int
+    subsystem_id: int
+    vram_bytes: int
+    bar1_bytes: int
+    generation: int
+    falcons: tuple[FalconRow, ...]
+    boots_from_hs: bool
+    strap: int = 0
+    revision: int = 0xA1
+    fuses: tuple[tuple[str, int, int], ...] = ()
+    # GSP-RM's vector for its message queue, the falcon's SWGEN0
+    gsp_vector: int = 192
+
+    @property
+    def boot_0(self) -> int:
+        """PMC_BOOT_0: chipset in 28:20, revision in 7:0. Source: nv_ref.h, NV_PMC_BOOT_0."""
+        return self.chipset << 20 | self.revision
+
+    @property
+    def boot_42(self) -> int:
+        """PMC_BOOT_42: chipset in 28:20, revision in 19:12. Source: nv_ref.h, NV_PMC_BOOT_42."""
+        return self.chipset << 20 | self.revision << 12
+
+    def falcon(self, name: str) -> FalconRow:
+        """Return the row of a falcon: `gsp` or `sec2`."""
+        return next(row for row in self.falcons if row.name == name)
+
+    @property
+    def function(self) -> FunctionRow:
+        """The PCI function: registers, memory, instance memory, the legacy port window."""
+        bars = (
+            Bar(0, 16 * MIB, REGISTER_BAR),
+            Bar(1, self.bar1_bytes),
+            Bar(3, 32 * MIB),
+            Bar(5, 128, IO_BAR),
+        )
+        capabilities = (
+            power_management(0x60, 0x4803, keeps_state=True),
+            msi(0x68),
+            express(
+                0x78, regs.PCI_EXP_TYPE_ENDPOINT, generation=self.generation, lanes=16, device=regs.PCI_EXP_DEVCAP_FLR
+            ),
+            extended("virtual channel", regs.PCI_EXT_CAP_ID_VC, 0x100),
+            advanced_errors(0x420),
+        )
+        return FunctionRow(
+            "gpu",
+            NVIDIA,
+            self.device_id,
+            CONTROLLER_3D,
+            self.revision,
+            (NVIDIA, self.subsystem_id),
+            bars,
+            512 << 10,
+            capabilities,
+        )

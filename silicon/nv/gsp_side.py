@@ -1,0 +1,112 @@
+"""The card's side of the GSP's firmware: memory by physical address, the interrupt line, and what the resource manager
+does to the card. It has the shapes of `gsp/ports.py`.
+"""
+
+from __future__ import annotations
+
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
+from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon
+from ringup.silicon.nv.memory import gmmu
+from ringup.silicon.nv.memory.windows import Windows
+from ringup.silicon.nv.rm.parts import Aperture, Channel
+
+SUSPENDED = 1 << 31
+
+
+class GspMemory:
+    """Memory as the GSP reaches it, protected region included."""
+
+    def __init__(self, vram: Vram, host: HostMemory) -> None:
+        self._vram, self._host = vram, host
+
+    def read(self, aperture: Aperture, address: int, size_bytes: int) -> bytes:
+        """Return bytes. Raises `ValueError` for an address that the card cannot reach."""
+        self._check(aperture, address, size_bytes)
+        return (
+            self._vram.read(address, size_bytes) if aperture is Aperture.VRAM else self._host.read(address, size_bytes)
+        )
+
+    def write(self, aperture: Aperture, address: int, data: bytes) -> None:
+        """Store bytes. Raises `ValueError` for an address that the card cannot reach."""
+        self._check(aperture, address, len(data))
+        if aperture is Aperture.VRAM:
+            self._vram.write(address, data)
+        else:
+            self._host.write(address, data)
+
+    def _check(self, aperture: Aperture, address: int, size_bytes: int) -> None:
+        if aperture is Aperture.VRAM:
+            if not 0 <= address <= self._vram.size_bytes - size_bytes:
+                raise ValueError(f"VRAM {address:#x} is beyond the board's {self._vram.size_bytes:#x} bytes")
+        elif self._host.find(address) is None:
+            raise ValueError(f"nothing answers at bus address {address:#x}")
+
+
+class GspEvents:
+    """What the firmware does to the card. `falcon` is the GSP's."""
+
+    def __init__(self, falcon: Falcon, windows: Windows, log: EventLog) -> None:
+        self._falcon, self._windows, self._log = falcon, windows, log
+        self._bar2: gmmu.Directory | None = None
+
+    def interrupt(self) -> None:
+        """Raise SWGEN0 of the GSP's falcon: the status queue has a message."""
+        self._falcon.raise_irq(IRQ_SWGEN0)
+
+    def suspended(self) -> None:
+        """Set bit 31 of the GSP's mailbox 0: the firmware has stopped."""
+        self._falcon.mailbox0.value |= SUSPENDED
+
+    def bar1_page_directory(self, address: int) -> None:
+        """Walk BAR 1 from this page of VRAM."""
+        self._windows.bar1.bind(gmmu.Directory(gmmu.Aperture.VIDEO, address))
+
+    def bar2_page_directory(self, address: int) -> None:
+        """Remember which page of VRAM BAR 2 is walked from, once there is an entry in it.
+
+        GUESS: until then, and after the entry is removed, its addresses are physical. nouveau flushes writes by reading
+        byte 0 of BAR 2 in these times (bar/r535.c, flushBAR2PhysMode).
+        """
+        self._bar2 = gmmu.Directory(gmmu.Aperture.VIDEO, address)
+
+    def update_bar_pde(self, bar: int, entry_value: int, level_shift: int) -> None:
+        """Walk a BAR again: an entry of its root has changed."""
+        if bar == 1:
+            self._windows.bar1.bind(self._windows.bar1.directory)
+        else:
+            self._windows.bar2.bind(self._bar2 if entry_value else None)
+
+    # --- channels -------------------------------------------------------------------------------------------------
+    def _no_host(self, what: str, channel: Channel) -> None:
+        self._log.note("host", "unmodelled", "channel {} {}: the host engine has no model yet", channel.number, what)
+
+    def channel_allocated(self, channel: Channel) -> None:
+        """Note a new channel."""
+        self._log.note("host", "channel", "channel {} on runlist {} is allocated", channel.number, channel.runlist)
+
+    def channel_bound(self, channel: Channel) -> None:
+        """Note that a channel was bound to an engine."""
+        self._log.note("host", "channel", "channel {} is bound to engine {}", channel.number, channel.engine_type)
+
+    def channel_scheduled(self, channel: Channel, enable: bool) -> None:
+        """Note that a channel entered its runlist, or left it."""
+        if enable:
+            self._no_host("is scheduled", channel)
+
+    def channel_stopped(self, channel: Channel) -> None:
+        """Note that a channel was preempted."""
+        self._log.note("host", "channel", "channel {} is stopped", channel.number)
+
+    def channel_freed(self, channel: Channel) -> None:
+        """Note that a channel is gone."""
+        self._log.note("host", "channel", "channel {} is freed", channel.number)
+
+    def page_directory_set(self, channel: Channel) -> None:
+        """Note that a channel's page directory has changed."""
+        self._log.note("host", "channel", "channel {} has page directory {}", channel.number, channel.page_directory)
+
+    def fault_buffer(self, replayable: bool, pages: tuple[int, ...] | None) -> None:
+        """Note the buffer for page faults."""
+        self._log.note("mmu", "unmodelled", "fault buffer, replayable {}: {} pages; nothing is put there", replayable,
+                       0 if pages is None else len(pages))  # fmt: skip

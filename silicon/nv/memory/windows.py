@@ -1,0 +1,194 @@
+"""The CPU's windows into the card's memory: BAR1 and BAR2 through page tables, PRAMIN in BAR0.
+
+Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), dev_vm.h (BAR1_BLOCK, BAR2_BLOCK, BIND_STATUS, MMU_INVALIDATE) and dev_ram.h
+(NV_RAMIN_PAGE_DIR_BASE) of NVIDIA's open kernel modules.
+"""
+
+from __future__ import annotations
+
+from ringup.autogen.layout import Word
+from ringup.autogen.nv import boot, mmu
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory
+from ringup.silicon.nv.common.registers import ALL, PRIV_BASE, Registers
+from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu, Missing
+from ringup.silicon.nv.memory.protected import ProtectedVram
+
+PAGE = 4096
+PRAMIN_AT, PRAMIN_BYTES = 0x70_0000, 1 << 20
+WINDOW_SHIFT = 16
+BLOCK_VIRTUAL = 1 << 31
+# RAMIN: byte offset of the page directory's address
+PAGE_DIR_BASE = 0x200
+# of BARx_BLOCK, BAR0_WINDOW and PAGE_DIR_BASE
+TARGETS = {0: Aperture.VIDEO, 2: Aperture.SYSTEM_COHERENT, 3: Aperture.SYSTEM_NONCOHERENT}
+# MMU_INVALIDATE
+ALL_VA, ALL_PDB, TRIGGER = 1 << 0, 1 << 1, 1 << 31
+
+
+class Memory:
+    """The card's and the host's memory by aperture, as the CPU's windows and the page walk reach them."""
+
+    def __init__(self, vram: ProtectedVram, host: HostMemory, log: EventLog) -> None:
+        self._vram, self._host, self._log = vram, host, log
+
+    def read(self, aperture: Aperture, address: int, size_bytes: int) -> bytes:
+        """Return bytes; all ones where there is nothing."""
+        if aperture is Aperture.VIDEO:
+            return self._vram.read(address, size_bytes)
+        if aperture is Aperture.PEER:
+            self._log.note("mmu", "violation", "peer memory {:#x} is read: this board has no peer", address)
+            return b"\xff" * size_bytes
+        return self._host.read(address, size_bytes)
+
+    def write(self, aperture: Aperture, address: int, data: bytes | memoryview) -> None:
+        """Store bytes."""
+        if aperture is Aperture.VIDEO:
+            self._vram.write(address, data)
+        elif aperture is Aperture.PEER:
+            self._log.note("mmu", "violation", "peer memory {:#x} is written: this board has no peer", address)
+        else:
+            self._host.write(address, data)
+
+
+class BarWindow:
+    """BAR1 or BAR2: physical after a reset, virtual once a page directory is bound."""
+
+    def __init__(self, number: int, memory: Memory, gmmu: Gmmu, log: EventLog) -> None:
+        self.number, self.name = number, f"BAR{number}"
+        self._memory, self._gmmu, self._log = memory, gmmu, log
+        self.directory: Directory | None = None
+        # the page that the last write found, and the epoch of the translations then
+        self._near = 0, 0, Aperture.VIDEO, 0, -1
+
+    def reset(self) -> None:
+        """Unbind the page directory."""
+        self.bind(None)
+
+    def bind(self, directory: Directory | None) -> None:
+        """Translate by a page directory from now on; None: addresses are physical."""
+        self.directory = directory
+        # this also makes the last page unknown
+        self._gmmu.invalidate(lambda one: one == directory)
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Read memory; all ones where nothing is mapped."""
+        parts = []
+        for at, count in _pages(offset, size_bytes):
+            place = self._find(at, write=False)
+            parts.append(b"\xff" * count if place is None else self._memory.read(*place, count))
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Write memory; dropped where nothing is mapped."""
+        # drivers fill pages byte by byte
+        first, end, aperture, address, epoch = self._near
+        if first <= offset and offset + len(data) <= end and epoch == self._gmmu.epoch:
+            self._memory.write(aperture, address + offset - first, data)
+            return
+        for at, count in _pages(offset, len(data)):
+            place = self._find(at, write=True)
+            if place is not None:
+                self._memory.write(*place, data[at - offset : at - offset + count])
+
+    def check(self, offset: int, size_bytes: int) -> bool:
+        """Accept any access: this is memory."""
+        return True
+
+    def _find(self, offset: int, *, write: bool) -> tuple[Aperture, int] | None:
+        if self.directory is None:
+            return Aperture.VIDEO, offset
+        found = self._gmmu.find(self.directory, offset, write=write)
+        if isinstance(found, Missing):
+            verb = "written" if write else "read"
+            self._log.note("mmu", "fault", "{} {} at {:#x}: {}", self.name, verb, offset, found.kind.name)
+            return None
+        if write:
+            first = offset >> found.shift << found.shift
+            self._near = first, first + (1 << found.shift), found.aperture, found.address, self._gmmu.epoch
+        return found.aperture, found.address | offset & (1 << found.shift) - 1
+
+
+def _pages(offset: int, size_bytes: int) -> list[tuple[int, int]]:
+    """Split a range at pages: (offset, bytes) each."""
+    pieces = []
+    end = offset + size_bytes
+    while offset < end:
+        count = min(end, (offset // PAGE + 1) * PAGE) - offset
+        pieces.append((offset, count))
+        offset += count
+    return pieces
+
+
+class Windows:
+    """The windows, with the registers that point them somewhere and that invalidate translations."""
+
+    def __init__(self, registers: Registers, memory: Memory, log: EventLog) -> None:
+        self.gmmu, self._memory, self._log = Gmmu(memory), memory, log
+        self.bar1 = BarWindow(1, memory, self.gmmu, log)
+        self.bar2 = BarWindow(2, memory, self.gmmu, log)
+        self._window = registers.cell(boot.NV_PBUS_BAR0_WINDOW)
+        registers.window(PRAMIN_AT, PRAMIN_BYTES, "PRAMIN", self._read_pramin, self._write_pramin)
+        self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK)
+        self._blocks(registers, self.bar2, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR2_BLOCK)
+        # a binding takes effect within the time of its write
+        registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_BIND_STATUS, 0, PRIV_BASE, fixed=ALL)
+        self._directory = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_PDB, 0, PRIV_BASE)
+        self._directory_upper = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_UPPER_PDB, 0, PRIV_BASE)
+        invalidate = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE, 0, PRIV_BASE)
+        invalidate.on_write = self._invalidate
+        # an invalidation ends within the time of its write
+        invalidate.on_read = lambda: invalidate.value & ~TRIGGER
+
+    def reset(self) -> None:
+        """Unbind everything: the chip was reset."""
+        self.bar1.reset()
+        self.bar2.reset()
+        self.gmmu.invalidate()
+
+    def _blocks(self, registers: Registers, bar: BarWindow, word: type[Word]) -> None:
+        registers.cell(word, 0, PRIV_BASE).on_write = lambda value: self._bind(bar, value)
+
+    def _bind(self, bar: BarWindow, value: int) -> None:
+        """Bind the page directory of an instance block to a window."""
+        if not value & BLOCK_VIRTUAL:
+            bar.bind(None)
+            return
+        target = TARGETS.get(value >> 28 & 3)
+        if target is None:
+            self._log.note("mmu", "violation", "{}_BLOCK names memory that there is not: {:#x}", bar.name, value)
+            return
+        block = (value & (1 << 28) - 1) << 12
+        base = int.from_bytes(self._memory.read(target, block + PAGE_DIR_BASE, 8), "little")
+        where = TARGETS.get(base & 3)
+        if where is None or not base >> 10 & 1:
+            self._log.note("mmu", "violation", "{}'s instance block has no page directory of version 2", bar.name)
+            return
+        bar.bind(Directory(where, base >> 12 << 12))
+
+    def _invalidate(self, value: int) -> None:
+        if not value & TRIGGER:
+            return
+        if not value & ALL_VA:
+            self._log.note("mmu", "unmodelled", "MMU_INVALIDATE {:#x} of some addresses drops all of them", value)
+        if value & ALL_PDB:
+            self.gmmu.invalidate()
+            return
+        address = (self._directory.value >> 4 | (self._directory_upper.value & 0xF_FFFF) << 28) << 12
+        self.gmmu.invalidate(lambda one: one.address == address)
+
+    def _pramin(self, offset: int) -> tuple[Aperture, int] | None:
+        target = TARGETS.get(self._window.value >> 24 & 3)
+        if target is None:
+            self._log.note("bus", "violation", "BAR0_WINDOW {:#x} has a target that there is not", self._window.value)
+            return None
+        return target, ((self._window.value & 0xFF_FFFF) << WINDOW_SHIFT) + offset
+
+    def _read_pramin(self, offset: int, size_bytes: int) -> bytes:
+        place = self._pramin(offset)
+        return b"\xff" * size_bytes if place is None else self._memory.read(*place, size_bytes)
+
+    def _write_pramin(self, offset: int, data: bytes) -> None:
+        place = self._pramin(offset)
+        if place is not None:
+            self._memory.write(*place, data)
