@@ -90,7 +90,8 @@ def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits, power: in
     """Return 2**power * (a * b + c), rounded once; denormal inputs are kept in any mode."""
     product, addend = floats.widened(form, a) * floats.widened(form, b), floats.widened(form, c)
     if form is not F64:
-        return ctx.result(form, np.ldexp(floats.odd_sum(product, addend, ctx.rounding(form)), power), a, b, c)
+        total = floats.odd_sum(product, addend, ctx.rounding(form))
+        return ctx.result(form, np.ldexp(total, power) if power else total, a, b, c)
     is_down = ctx.round_f16_f64 == DOWN
 
     def exact(x: _Triple, y: _Triple, z: _Triple) -> _Triple:

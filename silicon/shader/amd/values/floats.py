@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringup.silicon.shader.common.lanes import some
+
 # Lanes; the lane type depends on the format, which NumPy's stubs cannot express.
 Bits: TypeAlias = Any  # array of uint32, of uint64 for f64
 Mask: TypeAlias = Any  # array of bool
@@ -153,11 +155,13 @@ def odd_sum(a: Wide, b: Wide, mode: int = NEAREST) -> Wide:
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)
-    bits = total.view(np.int64)
-    is_inexact = (error != 0) & np.isfinite(error) & np.isfinite(total) & (bits & 1 == 0)
-    # away from zero where the error has the sum's sign
-    step = np.where((error > 0) == (total > 0), 1, -1)
-    odd = np.where(is_inexact, bits + step, bits).view(np.float64)
+    odd = total
+    if some(is_inexact := error != 0):
+        bits = total.view(np.int64)
+        is_inexact = is_inexact & np.isfinite(error) & np.isfinite(total) & (bits & 1 == 0)
+        # away from zero where the error has the sum's sign
+        step = np.where((error > 0) == (total > 0), 1, -1)
+        odd = np.where(is_inexact, bits + step, bits).view(np.float64)
     if mode == DOWN:
         odd = np.where((odd == 0) & (np.signbit(a) != np.signbit(b)), -0.0, odd)
     return odd
