@@ -2,6 +2,7 @@
 stores the timeline.
 """
 
+import functools
 import struct
 import subprocess
 from collections import deque
@@ -194,6 +195,7 @@ def compile_cl(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("cl")
 
+    @functools.cache
     def compile_source(source, *flags, cpu="gfx1100", version=5, linked=True):
         (folder / "source.cl").write_text(source)
         argv = [

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,16 @@ def stubs(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def unit_of(sources):
+    """`unit_of(module)` is what its headers define. Each is read only once, for its structs and its constants."""
+    return cache(lambda module: run.parse_module(module, sources).unit)
+
+
 @pytest.mark.parametrize("name", WITH_STRUCTS)
-def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, gcc_layout, stubs):
+def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, unit_of, gcc_layout, stubs):
     module = MODULES[name]
-    unit = run.parse_module(module, sources).unit
+    unit = unit_of(module)
     committed = importlib.import_module(f"ringup.autogen.{name.replace('/', '.')}")
     classes = {
         key: value
@@ -135,12 +142,12 @@ def directives(header, folder):
 
 
 @pytest.mark.parametrize("name", WITH_CONSTANTS)
-def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, gcc_constants, stubs, tmp_path):
+def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, unit_of, gcc_constants, stubs, tmp_path):
     """The values are integers, and the bits where a helper places its argument. Each name of the module is a name of
     the headers.
     """
     module = MODULES[name]
-    unit = run.parse_module(module, sources).unit
+    unit = unit_of(module)
     committed = importlib.import_module(f"ringup.autogen.{name.replace('/', '.')}")
     values = {
         key: value

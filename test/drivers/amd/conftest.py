@@ -255,12 +255,13 @@ __kernel void store(__global uint *out, uint value) { out[__builtin_amdgcn_worki
 @pytest.fixture(scope="session")
 def trouble(tmp_path_factory):
     """`trouble(target)` is a code object with two kernels: `spin` ends when the first dword of a buffer is not 0,
-    `store` stores a value.
+    `store` stores a value. Each is compiled once.
     """
     folder = tmp_path_factory.mktemp("trouble")
     (folder / "source.cl").write_text(TROUBLE)
     argv = ["clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2"]
 
+    @functools.cache
     def build(target):
         compile_with([*argv, f"-mcpu={target}", str(folder / "source.cl")], target, folder / "out")
         return (folder / "out").read_bytes()
