@@ -113,7 +113,7 @@ def judge(name, found):
 
 
 @pytest.mark.parametrize("module", MODULES)
-@pytest.mark.sweep(30)
+@pytest.mark.sweep(22)
 def test_cases_of_operators_pass(module, evaluator):
     cases = cases_of(module)
     for case in cases:
@@ -135,7 +135,7 @@ def test_cases_of_operators_pass_on_a_virtual_card(module, card):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.sweep(30)
+@pytest.mark.sweep(22)
 def test_models_of_other_projects_pass(folder, evaluator):
     path = DATA / folder
     graph = onnx.load(path / "model.onnx").graph

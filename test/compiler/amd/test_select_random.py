@@ -15,7 +15,7 @@ from ringup.silicon.shader.amd.interpreter.engine import Interpreter
 OTHERS = 24
 
 
-@pytest.mark.seeds(20)
+@pytest.mark.seeds(14)
 def test_random_functions(same, seed):
     function, arguments, groups = random_machine.random_function(seed)
     same(function, arguments, groups, on=("interpreter",))
@@ -27,7 +27,7 @@ def test_random_functions_on_the_fast_core(same, seed):
     same(function, arguments, groups, on=("translator",))
 
 
-@pytest.mark.seeds(20, first=3000)
+@pytest.mark.seeds(14, first=3000)
 def test_random_functions_through_every_pass(seed):
     """The passes after selection: scheduling, allocation, waits, dual issue, encoding."""
     function, arguments, groups = random_machine.random_function(seed)
@@ -43,7 +43,7 @@ def compare(function, arguments, groups, binary, target="gfx1100"):
             assert (want.view(np.uint8) == got.view(np.uint8)).all(), f"argument {i}"
 
 
-@pytest.mark.seeds(16, first=5000, also=(63,))
+@pytest.mark.seeds(11, first=5000, also=(63,))
 def test_random_functions_on_gfx942(seed):
     """Every fourth one with so few registers that some are spilled. Seed 63 spills a mask, which must not be in VCC."""
     function, arguments, groups = random_machine.random_function(seed, 40, 64)

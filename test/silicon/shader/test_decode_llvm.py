@@ -135,10 +135,11 @@ def differences(llvm, probes):
     return same, wrong
 
 
+# LLVM answers a few thousand words a second, so these are few; `make fuzz` asks about new ones.
 @pytest.mark.seeds(1, first=1100)
 def test_random_words_are_instructions_for_both_or_for_neither(llvm, seed):
     draw = random.Random(seed)
-    count = 20_000 // SHARE.get(llvm.cpu, 1)
+    count = 8_000 // SHARE.get(llvm.cpu, 1)
     same, wrong = differences(llvm, [draw.randbytes(LONGEST_BYTES) for _ in range(count)])
     assert wrong == []
     assert same > 3 * count // 8
@@ -150,12 +151,12 @@ def test_every_opcode_with_random_fields(llvm, seed):
     target, share = isa.target(llvm.cpu), SHARE.get(llvm.cpu, 1)
     formats = [fmt for fmt in target.formats.values() if not fmt.is_extension]
     opcodes = {fmt.name: [row.op for row in target.instructions if row.format == fmt.name] for fmt in formats}
-    probes = [probe(draw, fmt, op) for fmt in formats for op in opcodes[fmt.name] * (8 // share)]
+    probes = [probe(draw, fmt, op) for fmt in formats for op in opcodes[fmt.name] * max(4 // share, 1)]
     if "VOPD" in target.formats:
-        probes += [probe(draw, target.formats["VOPD"], None) for _ in range(2000)]
+        probes += [probe(draw, target.formats["VOPD"], None) for _ in range(1000)]
     same, wrong = differences(llvm, probes)
     assert wrong == []
-    assert same > {1: 5_000, 4: 1_300, 8: 700}[share]
+    assert same > {1: 2_500, 4: 650, 8: 700}[share]
 
 
 def probe(draw, fmt, op):
