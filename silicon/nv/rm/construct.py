@@ -40,6 +40,7 @@ COPIED = (Kind.VASPACE, Kind.GROUP, Kind.SHARE, Kind.MEMORY)
 BIG_PAGE_SIZES = (0, 64 << 10, 128 << 10)
 # which engines the classes on a channel run on
 RUNS_ON = {"VIDEO_DECODER": EngineKind.NVDEC, "VIDEO_ENCODER": EngineKind.NVENC}
+SHARED_MANAGEMENT = rm_alloc.NV_DEVICE_ALLOCATION_FLAGS_VASPACE_SHARED_MANAGEMENT
 VERSION_0 = 0  # NVB0B5_ALLOCATION_PARAMETERS: the engine's instance, not its type
 
 
@@ -56,7 +57,7 @@ def _device(manager: Manager, made: Resource, params: rm_alloc.NV0080_ALLOC_PARA
     assert made.parent is not None
     if any(child is not made and child.row.kind is Kind.DEVICE for child in made.parent.children):
         raise RmError(status.NV_ERR_INSUFFICIENT_RESOURCES, f"client {made.client.handle:#x} has device 0 already")
-    made.state = AddressSpace()
+    made.state = AddressSpace(shared=params is not None and bool(params.flags & SHARED_MANAGEMENT))
 
 
 def _subdevice(manager: Manager, made: Resource, params: rm_alloc.NV2080_ALLOC_PARAMETERS | None) -> None:
@@ -82,7 +83,8 @@ def _vaspace(manager: Manager, made: Resource, params: rm_alloc.NV_VASPACE_ALLOC
         raise RmError(status.NV_ERR_INVALID_ARGUMENT, "the address space is larger than 64 bits")
     if params.index == rm_alloc.NV_VASPACE_ALLOCATION_INDEX_GPU_NEW:
         external = bool(params.flags & rm_alloc.NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED)
-        made.state = AddressSpace(params.flags, external)
+        shared = bool(params.flags & rm_alloc.NV_VASPACE_ALLOCATION_FLAGS_SHARED_MANAGEMENT)
+        made.state = AddressSpace(params.flags, external, shared)
     elif params.index in (
         rm_alloc.NV_VASPACE_ALLOCATION_INDEX_GPU_DEVICE,
         rm_alloc.NV_VASPACE_ALLOCATION_INDEX_GPU_HOST,

@@ -34,11 +34,17 @@ class Subdevice(State):
 
 @dataclass(eq=False, slots=True)
 class AddressSpace(State):
-    """A virtual address space, with its root if someone told it. `channels`: those that run in it."""
+    """A virtual address space, with its root if someone told it. `channels`: those that run in it.
+
+    `external`: its page tables are someone else's. `shared`: someone else may put a root in place of the resource
+    manager's; `replaced` is that one, while it is put aside.
+    """
 
     flags: int = 0
     external: bool = False
+    shared: bool = False
     page_directory: PageDirectory | None = None
+    replaced: tuple[PageDirectory | None] | None = None
     channels: list[Channel] = field(default_factory=list)
 
 

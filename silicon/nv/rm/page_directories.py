@@ -6,7 +6,7 @@ COPY_SERVER_RESERVED_PDES, where the CPU's driver says where the levels above th
 
 from __future__ import annotations
 
-from ringup.autogen.nv import status
+from ringup.autogen.nv import rm_alloc, status
 from ringup.silicon.nv.rm import channels
 from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.manager import Manager
@@ -51,7 +51,7 @@ def set_root(manager: Manager, space: AddressSpace, root: PageDirectory | None) 
 def set_by_device(manager: Manager, device: Resource, handle: int, root: PageDirectory | None) -> None:
     """Set or take away the root of a device's address space: the one named, or the default one.
 
-    dmaSetPageDirectory: only an address space that is owned outside takes it, or the device's own.
+    Source: gpu_vaspace.c, gvaspaceExternalRootDirCommit and …Revoke.
     """
     if device.row.kind is not Kind.DEVICE:
         raise RmError(status.NV_ERR_INVALID_OBJECT_HANDLE, f"{device} is no device")
@@ -60,9 +60,30 @@ def set_by_device(manager: Manager, device: Resource, handle: int, root: PageDir
         if found.row.kind is not Kind.VASPACE:
             raise RmError(status.NV_ERR_INVALID_OBJECT_HANDLE, f"{found} is no address space")
         space = state_of(found, AddressSpace)
-        # GUESS: the status
-        if not space.external:
-            raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"{found} is owned by the resource manager")
     else:
-        space = state_of(device, AddressSpace)
-    set_root(manager, space, root)
+        found, space = device, state_of(device, AddressSpace)
+    if space.flags & rm_alloc.NV_VASPACE_ALLOCATION_FLAGS_IS_MIRRORED and not space.external:
+        raise RmError(status.NV_ERR_NOT_SUPPORTED, f"{found} is mirrored")
+    if root is None:
+        _take_away(manager, found, space)
+    elif space.external:
+        if space.page_directory is not None:
+            raise RmError(status.NV_ERR_INVALID_STATE, f"{found} has a page directory")
+        set_root(manager, space, root)
+    elif not space.shared:
+        raise RmError(status.NV_ERR_NOT_SUPPORTED, f"{found} is the resource manager's alone")
+    else:
+        if space.replaced is None:
+            space.replaced = (space.page_directory,)
+        set_root(manager, space, root)
+
+
+def _take_away(manager: Manager, found: Resource, space: AddressSpace) -> None:
+    """Take someone else's root away; where the resource manager had one, that is in force again."""
+    if space.external:
+        set_root(manager, space, None)
+        return
+    if space.replaced is None:
+        raise RmError(status.NV_ERR_INVALID_STATE, f"nobody gave {found} a page directory")
+    (before,), space.replaced = space.replaced, None
+    set_root(manager, space, before)

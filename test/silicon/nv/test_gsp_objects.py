@@ -1,6 +1,7 @@
 """Objects through the queues: what drivers do, and what each misuse is answered. Statuses: resserv of 535.261.03."""
 
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ OK, ILLEGAL_ACTION, DUPLICATE, INSUFFICIENT, INVALID_ARGUMENT, INVALID_CLASS, IN
 INVALID_OBJECT, INVALID_HANDLE, INVALID_PARENT, INVALID_PARAMS, INVALID_STATE = 0x31, 0x33, 0x36, 0x3A, 0x40
 NOT_SUPPORTED, NOT_FOUND, IN_USE = 0x56, 0x57, 0x63
 CLIENT = 0xC1D00001
+LIBCUDA = Path(__file__).parents[2] / "data/nv-rm/libcuda_objects.txt"
 CHANNEL_CLASS = {"tu102": 0xC46F, "ga102": 0xC56F, "ad102": 0xC56F}
 COPY_CLASS = {"tu102": 0xC5B5, "ga102": 0xC7B5, "ad102": 0xC7B5}
 GRAPHICS_CLASS = {"tu102": 0xC597, "ga102": 0xC797, "ad102": 0xC997}
@@ -336,9 +338,59 @@ def test_a_duplicate_is_the_same_address_space(up):
     assert cpu.card.named("channel_freed") == [(channel,)]
 
 
-def test_a_root_is_only_set_where_someone_else_owns_the_space(up):
+def test_who_may_set_a_root(up):
+    """As gpu_vaspace.c has it: of a space that someone else owns or shares; UVM does both."""
     cpu = up()
     cpu.root(CLIENT)
-    cpu.alloc(CLIENT, 0x80, 0x5A, 0x90F1, space_params())
-    root = struct.pack("<III4xQIIIIII", CLIENT, 0x80, 0, 0x201000, 256, 8, 0x5A, 0, 0, 0)
-    assert cpu.call(54, root).result == INVALID_ARGUMENT
+
+    def root(space, address=0x201000):
+        return cpu.call(54, struct.pack("<III4xQIIIIII", CLIENT, 0x80, 0, address, 256, 8, space, 0, 0, 0)).result
+
+    def take_away(space):
+        return cpu.control(CLIENT, 0x80, 0x00801814, struct.pack("<II", space, 1))[0]
+
+    for handle, flags in ((0x5A, 0), (0x5B, 4), (0x5C, 8), (0x5D, 0x24)):
+        assert cpu.alloc(CLIENT, 0x80, handle, 0x90F1, space_params(0, flags))[0] == OK
+    assert [root(0x5A), root(0x5D), root(0)] == [NOT_SUPPORTED] * 3
+    assert [take_away(0x5B), root(0x5B), root(0x5B)] == [INVALID_STATE, OK, OK]
+    assert [root(0x5C), root(0x5C), take_away(0x5C), root(0x5C)] == [OK, INVALID_STATE, OK, OK]
+    cpu.alloc(CLIENT, 0x80, 0xC0, 0xC56F, channel_params(0, 1, space=0x5B))
+    assert take_away(0x5B) == OK
+    ((channel,),) = cpu.card.named("page_directory_set")
+    assert channel.page_directory is None
+    assert take_away(0x5B) == INVALID_STATE
+
+
+def test_all_that_libcuda_did_with_objects_is_allowed(up):
+    """Replays a log of drivers on a throw-away model: nothing is refused, and of libcuda nothing is left."""
+    cpu = up(release="535.261.03")
+    for line in LIBCUDA.read_text().splitlines():
+        what, *words = line.split()
+        if what == "#":
+            continue
+        if what in ("alloc", "control"):
+            *words, size, data = words
+            params = bytes.fromhex(data.strip("-")).ljust(int(size), b"\0")
+        numbers = [int(word, 16) for word in words]
+        match what:
+            case "alloc":
+                status, _ = cpu.alloc(*numbers, params)
+            case "control":
+                status, _ = cpu.control(*numbers, params)
+            case "free":
+                status = cpu.free(*numbers)
+            case "dup":
+                status = cpu.call(21, struct.pack("<7I", *numbers, 0, 0)).result
+            case "root":
+                client, device, space, address, flags = numbers
+                body = struct.pack("<III4xQIIIIII", client, device, 0, address, 256, flags, space, 0, 0, 0)
+                status = cpu.call(54, body).result
+        assert status == OK, line
+    made = [channel for (channel,) in cpu.card.named("channel_allocated")]
+    gone = [channel for (channel,) in cpu.card.named("channel_freed")]
+    # the kernel's driver stays loaded, with its channels for clearing memory and for graphics
+    assert [channel.number for channel in made if channel not in gone] == [0, 1]
+    assert (len(made), len(gone)) == (17, 15)
+    left = {client.handle for client in cpu.firmware.session.manager.clients}
+    # UVM's client and libcuda's two are gone
+    assert not left & {0xC1D00007, 0xC1D00009, 0xC1D0000A}
