@@ -126,3 +126,34 @@ class SAVE_REGION(Struct):
     offset: int
     save_offset: int
     size: int
+
+
+class THERMAL_INSTRUCTION(Struct):
+    """NV2080_CTRL_THERMAL_SYSTEM_INSTRUCTION: ctrl2080thermal.h of 575."""
+
+    SIZE, ALIGN = 44, 4
+    LAYOUT = "result:u32@0 executed:u32@4 opcode:u32@8 operands:i32[8]@12"
+    result: int
+    executed: int
+    opcode: int
+    operands: Array[int]
+
+
+class THERMAL_LIST(Struct):
+    """NV2080_CTRL_THERMAL_SYSTEM_EXECUTE_V2_PARAMS: ctrl2080thermal.h of 575.
+
+    No header of 535 has it, but nvidia-smi 535.261.03 sends as many bytes, with the same numbers in front.
+    """
+
+    SIZE, ALIGN = 1432, 4
+    LAYOUT = (
+        "version:u32@0 revision:u32@4 instruction_bytes:u32@8 flags:u32@12 successful:u32@16 count:u32@20 "
+        "instructions:THERMAL_INSTRUCTION[32]@24"
+    )
+    version: int
+    revision: int
+    instruction_bytes: int
+    flags: int
+    successful: int
+    count: int
+    instructions: Array[THERMAL_INSTRUCTION]

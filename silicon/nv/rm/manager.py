@@ -48,6 +48,8 @@ class Manager:
     ) -> None:
         self.board, self.chip, self.memory, self.effects, self.events = board, chip, memory, effects, events
         self.log, self.release, self.version, self.map = log, release, version, layout
+        # degrees of the GPU's sensor. GUESS: an idle board; the card sets it when it works
+        self.celsius = 35
         # where the CPU sees registers, memory and instance memory: it says so before anything else
         self.windows = (0, 0, 0)
         self.clients = Clients()

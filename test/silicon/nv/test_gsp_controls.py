@@ -119,7 +119,6 @@ REFUSED_ALWAYS = {
     0x2080303B,
     0x20803046,
     0x20808161,
-    0x20808513,
     0x2080852E,
     0x20809009,
     0x2080A068,
@@ -127,6 +126,8 @@ REFUSED_ALWAYS = {
     0x2080A618,
     0x2080A637,
 }
+# what the parameters must begin with
+HEADS = {0x20808513: struct.pack("<III", 1, 0, 44)}
 CHIP_CORES = {"tu102": (3072, 48, 0x705), "ga102": (9216, 72, 0x806), "ad102": (18176, 142, 0x809)}
 
 
@@ -180,7 +181,7 @@ def test_every_control_that_drivers_send_has_a_row(board, chip):
     manager = made.cpu.firmware.session.manager
     refused = set()
     for command, size in SEEN:
-        status, data = made.ask(command, bytes(size))
+        status, data = made.ask(command, HEADS.get(command, b"").ljust(size, b"\0"))
         assert len(data) == size
         assert status != INVALID_PARAMS, hex(command)
         if status == NOT_SUPPORTED:
@@ -482,3 +483,31 @@ def test_buffers_for_faults_and_counters(board):
     assert made.ask(0x20800A1D, struct.pack("<II64Q", 1, 0x1000, *pages[:64]))[0] == INVALID_ARGUMENT
     assert made.ask(0x20800A1E, bytes(4))[0] == OK
     assert set(made.cpu.firmware.session.manager.buffers) == {("shadow fault buffer", 1)}
+
+
+def test_temperatures_are_asked_by_instructions(board):
+    made = board()
+    made.cpu.firmware.session.manager.celsius = 41
+
+    def execute(*instructions, flags=0, version=1, count=None):
+        """As nvidia-smi sends it: each instruction has 44 bytes, result and flag first."""
+        count = len(instructions) if count is None else count
+        params = struct.pack("<6I", version, 0, 44, flags, 0, count)
+        params += b"".join(struct.pack("<IIIi28x", 0, 0, opcode, index) for opcode, index in instructions)
+        status, data = made.ask(0x20808513, params.ljust(1432, b"\0"))
+        assert len(data) == 1432
+        done = [struct.unpack_from("<IIIiii", data, 24 + 44 * place) for place in range(len(instructions))]
+        return status, struct.unpack_from("<I", data, 16)[0], done
+
+    status, successful, done = execute((0x100, 0), (0x500, 0), (0x101, 0), (0x520, 0), (0x540, 0), (0x1500, 0))
+    assert (status, successful) == (OK, 6)
+    assert all(one[:2] == (OK, 1) for one in done)
+    assert [one[3] for one in done[:2]] == [1, 1]
+    assert [one[4] for one in done[2:]] == [1, 0, -40, 41]
+    # the second sensor does not exist: there it ends
+    status, successful, done = execute((0x500, 0), (0x1500, 1), (0x1500, 0))
+    assert (status, successful) == (OK, 1)
+    assert [one[:2] for one in done] == [(OK, 1), (INVALID_ARGUMENT, 1), (0, 0)]
+    assert execute((0x777, 0), (0x1500, 0), flags=1)[1] == 1
+    assert execute(version=2)[0] == INVALID_PARAMS
+    assert execute(count=33)[0] == INVALID_ARGUMENT

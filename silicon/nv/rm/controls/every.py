@@ -13,9 +13,10 @@ from ringup.silicon.nv.rm.controls import (
     shaders,
     sleeping,
     spaces,
+    thermal,
     undocumented,
 )
 from ringup.silicon.nv.rm.controls.table import Controls
 
-MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, sleeping, spaces, undocumented)
+MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, sleeping, spaces, thermal, undocumented)
 CONTROLS = Controls(row for module in MODULES for row in module.ROWS)

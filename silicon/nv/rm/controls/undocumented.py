@@ -1,7 +1,8 @@
 """Controls that no public header names, with the answer chosen for each. The only place for such rows.
 
 They were seen in the requests that nvidia-smi and libcuda 535.261.03 make (data/nv-rm, gsp-*.log.gz). Which answer
-metal gives is unknown, so all of this is a GUESS. NOT_SUPPORTED is chosen unless a driver is known to stop for it.
+metal gives is unknown, so all of this is a GUESS. NOT_SUPPORTED is chosen unless a driver is known to stop for it. What
+a control is about follows from its bits 15:8: without the highest they are the number of a documented interface.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ def _row(command: int, size_bytes: int, why: str) -> Control:
 
 ROWS = (
     Control(0x20808159, "undocumented 0x20808159", Kind.SUBDEVICE, layouts.UNDOCUMENTED_LIST, 0, _facts),
-    _row(0x20808161, 952, "asked by nvidia-smi and cuInit; nothing is known of its shape"),
-    _row(0x20808513, 1432, "thermal, by a later release's NV2080_CTRL_CMD_THERMAL_SYSTEM_EXECUTE_V2_PHYSICAL"),
-    _row(0x2080852E, 528, "thermal, by its neighbour; asked by nvidia-smi"),
-    _row(0x20809009, 8, "clocks or performance; asked by nvidia-smi and cuInit"),
-    _row(0x2080A068, 4, "performance; asked by nvidia-smi"),
-    _row(0x2080A612, 3608, "power; asked by nvidia-smi"),
-    _row(0x2080A618, 6944, "power; asked by nvidia-smi"),
-    _row(0x2080A637, 88024, "power; asked by nvidia-smi, in a continuation record"),
+    _row(0x20808161, 952, "of the whole GPU; asked by nvidia-smi and cuInit; nothing is known of its shape"),
+    _row(0x2080852E, 528, "of temperatures or fans; asked by nvidia-smi"),
+    _row(0x20809009, 8, "of clocks; asked by nvidia-smi and cuInit"),
+    _row(0x2080A068, 4, "of performance; asked by nvidia-smi"),
+    _row(0x2080A612, 3608, "of power; asked by nvidia-smi"),
+    _row(0x2080A618, 6944, "of power; asked by nvidia-smi"),
+    _row(0x2080A637, 88024, "of power; asked by nvidia-smi, in a continuation record"),
 )
