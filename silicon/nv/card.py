@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from ringup.autogen.nv import engines
+from ringup.autogen.nv import engines, mmu
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.memory import Vram
-from ringup.silicon.common.witness import Witness, observations
+from ringup.silicon.common.witness import Observation, Witness, observations
 from ringup.silicon.nv.board import vbios
 from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon, Target
 from ringup.silicon.nv.board.identity import Identity
@@ -17,13 +17,14 @@ from ringup.silicon.nv.board.interrupts import InterruptTree
 from ringup.silicon.nv.board.timer import Timer
 from ringup.silicon.nv.chips import find
 from ringup.silicon.nv.chips.row import MIB, ChipRow
-from ringup.silicon.nv.common.registers import RegisterBar, Registers
+from ringup.silicon.nv.common.registers import PRIV_BASE, RegisterBar, Registers
 from ringup.silicon.nv.common.signed import Part
 from ringup.silicon.nv.firmware.booter import Booter, Loaded
 from ringup.silicon.nv.firmware.fwsec import Fwsec
 from ringup.silicon.nv.gsp.firmware import GspFirmware
 from ringup.silicon.nv.gsp.ports import Boot
 from ringup.silicon.nv.gsp_side import GspEvents, GspMemory
+from ringup.silicon.nv.host.host import Host
 from ringup.silicon.nv.memory.protected import ProtectedVram
 from ringup.silicon.nv.memory.windows import Memory, Windows
 from ringup.silicon.pci.function import Function
@@ -66,14 +67,14 @@ class VirtualNvidia(SlotCard):
         self._wire_bus(Tree(Node(gpu)), gpu)
         self.registers = Registers(self.chip, self.log.note)
         self.protected = ProtectedVram(self.vram, self.registers, self.log)
-        memory = Memory(self.protected, self.host, self.log)
-        self.windows = Windows(self.registers, memory, self.log)
+        self.memory = Memory(self.protected, self.host, self.log)
+        self.windows = Windows(self.registers, self.memory, self.log)
         self.tree_of_interrupts = InterruptTree(self.registers, gpu.interrupt)
         self.timer = Timer(self.registers, self.clock)
         Identity(self.chip, self.registers, self.image, gpu, self.tree_of_interrupts.rearm)
         self._wire_falcons()
         self._wire_apertures()
-        self.witness = Witness([lambda: list(observations(self.violations, ""))], [list])
+        self.witness = Witness([lambda: observations(self.violations, "")], [self._unfinished])
         self.places = self.tree.enumerate() if enumerated else {}
         self.bus_changed()
 
@@ -90,9 +91,14 @@ class VirtualNvidia(SlotCard):
             # a line without a retrigger register: the tree sees a cause that stays
             self.tree_of_interrupts.levels[chip.gsp_vector] = lambda: self.gsp.interrupts_host
         self.gsp.on_reset = self._stop_gsp
-        self.firmware_of_gsp = GspFirmware(
-            chip, GspMemory(self.vram, self.host), GspEvents(self.gsp, self.windows, self.log), self.clock, self.log
+        self.engines = Host(
+            chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse
         )
+        events = GspEvents(self.gsp, self.windows, self.engines, self.log)
+        self.firmware_of_gsp = GspFirmware(chip, GspMemory(self.vram, self.host), events, self.clock, self.log)
+        self.engines.fail = self.firmware_of_gsp.channel_failed
+        doorbell = registers.cell(mmu.NV_VIRTUAL_FUNCTION_DOORBELL, 0, PRIV_BASE)
+        doorbell.on_write = self.engines.doorbell
         for index in range(registers.count(engines.NV_PGSP_QUEUE_HEAD)):
             head = registers.cell(engines.NV_PGSP_QUEUE_HEAD, index)
             if index == 0:
@@ -110,6 +116,11 @@ class VirtualNvidia(SlotCard):
         rom_bytes = self.gpu.row.rom_bytes
         self.rom = Bar("ROM", self.path, _Rom(self.image), lambda: rom_bytes, lambda: self.gpu.decodes_rom)
 
+    def _unfinished(self) -> list[Observation]:
+        """Describe the channels that wait."""
+        texts = self.engines.waiting()
+        return [Observation(f"host {index}", self.clock.now_us, text) for index, text in enumerate(texts)]
+
     def _size_of(self, index: int) -> Callable[[], int]:
         return lambda: self.gpu.sizes[index]
 
@@ -126,18 +137,22 @@ class VirtualNvidia(SlotCard):
 
     # --- the GSP ------------------------------------------------------------------------------------------------
     def _start_gsp(self, loaded: Loaded) -> None:
-        """Start the RISC-V core: GSP-RM reads the arguments whose bus address the GSP's mailboxes hold."""
-        arguments = self.gsp.mailbox0.value | self.gsp.mailbox1.value << 32
+        """Start the RISC-V core on GSP-RM."""
         self.gsp.riscv_active = True
         for cell in (self.gsp.riscv_irq_mask, self.gsp.riscv_irq_destination):
             if cell is not None:
                 cell.value = GSP_IRQS
         # GSP-RM takes the mailboxes over
         self.gsp.mailbox0.value = self.gsp.mailbox1.value = 0
-        self.firmware_of_gsp.start(Boot(arguments, loaded.release, loaded.reserved_start, loaded.fb_bytes))
+        if loaded.resumes:
+            self.firmware_of_gsp.resume(loaded.arguments)
+        else:
+            boot = Boot(loaded.arguments, loaded.release, loaded.reserved_start, loaded.fb_bytes)
+            self.firmware_of_gsp.start(boot)
 
     def _stop_gsp(self) -> None:
         self.firmware_of_gsp.unload()
+        self.engines.reset()
         self.windows.reset()
 
     def _doorbell(self) -> None:
@@ -151,6 +166,7 @@ class VirtualNvidia(SlotCard):
         self.settle()
         self.clock.forget()
         self.firmware_of_gsp.unload()
+        self.engines.reset()
         self.registers.reset()
         for part in (self.gsp, self.sec2, self.windows, self.protected, self.tree_of_interrupts):
             part.reset()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon
+from ringup.silicon.nv.host.host import Host
 from ringup.silicon.nv.memory import gmmu
 from ringup.silicon.nv.memory.windows import Windows
 from ringup.silicon.nv.rm.parts import Aperture, Channel
@@ -46,8 +47,8 @@ class GspMemory:
 class GspEvents:
     """What the firmware does to the card. `falcon` is the GSP's."""
 
-    def __init__(self, falcon: Falcon, windows: Windows, log: EventLog) -> None:
-        self._falcon, self._windows, self._log = falcon, windows, log
+    def __init__(self, falcon: Falcon, windows: Windows, host: Host, log: EventLog) -> None:
+        self._falcon, self._windows, self._host, self._log = falcon, windows, host, log
         self._bar2: gmmu.Directory | None = None
 
     def interrupt(self) -> None:
@@ -78,32 +79,32 @@ class GspEvents:
             self._windows.bar2.bind(self._bar2 if entry_value else None)
 
     # --- channels -------------------------------------------------------------------------------------------------
-    def _no_host(self, what: str, channel: Channel) -> None:
-        self._log.note("host", "unmodelled", "channel {} {}: the host engine has no model yet", channel.number, what)
-
     def channel_allocated(self, channel: Channel) -> None:
-        """Note a new channel."""
+        """Add a channel to the host."""
         self._log.note("host", "channel", "channel {} on runlist {} is allocated", channel.number, channel.runlist)
+        self._host.add(channel)
 
     def channel_bound(self, channel: Channel) -> None:
         """Note that a channel was bound to an engine."""
         self._log.note("host", "channel", "channel {} is bound to engine {}", channel.number, channel.engine_type)
 
     def channel_scheduled(self, channel: Channel, enable: bool) -> None:
-        """Note that a channel entered its runlist, or left it."""
-        if enable:
-            self._no_host("is scheduled", channel)
+        """Let a channel run, or stop it."""
+        self._log.note("host", "channel", "channel {}: scheduled {}", channel.number, enable)
+        self._host.schedule(channel, enable)
 
     def channel_stopped(self, channel: Channel) -> None:
-        """Note that a channel was preempted."""
+        """Stop a channel."""
         self._log.note("host", "channel", "channel {} is stopped", channel.number)
+        self._host.schedule(channel, enable=False)
 
     def channel_freed(self, channel: Channel) -> None:
-        """Note that a channel is gone."""
+        """Remove a channel from the host."""
         self._log.note("host", "channel", "channel {} is freed", channel.number)
+        self._host.remove(channel)
 
     def page_directory_set(self, channel: Channel) -> None:
-        """Note that a channel's page directory has changed."""
+        """Note that a channel's page directory has changed; the host reads it in the instance block."""
         self._log.note("host", "channel", "channel {} has page directory {}", channel.number, channel.page_directory)
 
     def fault_buffer(self, replayable: bool, pages: tuple[int, ...] | None) -> None:

@@ -1,5 +1,5 @@
 """The booter, a signed program that SEC2 runs: it loads GSP-RM into the protected region and starts it on the GSP's
-RISC-V core, and takes both down again.
+RISC-V core, and takes both down again. Before a sleep it saves the region, and afterwards it loads that instead.
 
 Sources: GspFwWprMeta in gsp_fw_wpr_meta.h; kernel_gsp_tu102.c (the layout that the driver computes),
 kernel_gsp_booter_tu102.c (mailboxes); radix3 tables: kgspCreateRadix3. GUESS: the codes of errors, which only have to
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ringup.autogen.nv import gsp_boot
-from ringup.autogen.nv.gsp_boot import GspFwWprMeta
+from ringup.autogen.nv.gsp_boot import GspFwSRMeta, GspFwWprMeta
 from ringup.autogen.structs import memory
 from ringup.silicon.nv.board.falcon import Falcon, Target
 from ringup.silicon.nv.chips.row import ChipRow
@@ -23,7 +23,7 @@ from ringup.silicon.nv.memory.protected import ProtectedVram
 
 PAGE = 4096
 ENTRIES = PAGE // 8
-MAX_IMAGE_BYTES = 128 << 20
+MAX_IMAGE_BYTES = 512 << 20
 SIGNATURE_BYTES = 4096
 
 
@@ -40,11 +40,15 @@ class BooterError(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was loaded: GSP-RM's release, and the memory layout of the metadata."""
+    """What was loaded: GSP-RM's release, the memory layout of the metadata, the bus address of its arguments, and
+    whether it goes on after a sleep.
+    """
 
     release: str
     reserved_start: int
     fb_bytes: int
+    arguments: int
+    resumes: bool = False
 
 
 class _Refused(Exception):  # it never leaves this module
@@ -76,7 +80,11 @@ class Booter:
             falcon.mistake("the booter: it is to unload GSP-RM while the GSP runs it")
             return int(BooterError.GSP_RUNS)
         if (falcon.mailbox0.value, falcon.mailbox1.value) != (0xFF, 0xFF):
-            falcon.mistake("the booter: saving GSP-RM for a sleep is not modelled; its memory is lost")
+            try:
+                self._save(falcon, falcon.mailbox0.value | falcon.mailbox1.value << 32)
+            except _Refused as refusal:
+                falcon.mistake("the booter: {}", str(refusal))
+                return int(refusal.error)
         # GUESS: the region is scrubbed, so that nothing secret stays
         self._vram.clear(self._vram.first, self._vram.end)
         self._vram.protect(0, 0)
@@ -86,7 +94,7 @@ class Booter:
         raw = falcon.fetch(Target.COHERENT_SYSMEM, address, GspFwWprMeta.SIZE)
         meta = GspFwWprMeta.view(bytearray(raw))
         if meta.magic == gsp_boot.GSP_FW_SR_META_MAGIC:
-            raise _Refused(BooterError.NO_METADATA, "waking GSP-RM from a sleep is not modelled")
+            return self._resume(falcon, address)
         if meta.magic != gsp_boot.GSP_FW_WPR_META_MAGIC or meta.revision != 1 or meta.verified:
             raise _Refused(BooterError.NO_METADATA, f"there is no metadata at bus address {address:#x}")
         self._check_layout(meta)
@@ -101,8 +109,48 @@ class Booter:
         # the driver left 0: everything is checked
         meta.verified, meta.bootCount = gsp_boot.GSP_FW_WPR_META_VERIFIED, 1
         vram.write(meta.gspFwWprStart, bytes(memory(meta)))
+        # GUESS: GSP-RM keeps where its arguments are; after a sleep nouveau does not tell it again
+        arguments = self._gsp.mailbox0.value | self._gsp.mailbox1.value << 32
+        vram.write(meta.gspFwHeapOffset, arguments.to_bytes(8, "little"))
         self._vram.protect(meta.gspFwWprStart, meta.gspFwWprEnd)
-        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize)
+        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, arguments)
+
+    # --- sleep ------------------------------------------------------------------------------------------------------
+    def _saved(self, falcon: Falcon, address: int) -> tuple[int, int]:
+        """Read the metadata of a sleep: the root of the tables that say where the region is kept, and its size."""
+        raw = falcon.fetch(Target.COHERENT_SYSMEM, address, GspFwSRMeta.SIZE)
+        meta = GspFwSRMeta.view(bytearray(raw))
+        if meta.magic != gsp_boot.GSP_FW_SR_META_MAGIC or meta.revision != gsp_boot.GSP_FW_SR_META_REVISION:
+            raise _Refused(BooterError.NO_METADATA, f"there is no metadata of a sleep at bus address {address:#x}")
+        return meta.sysmemAddrOfSuspendResumeData, meta.sizeOfSuspendResumeData
+
+    def _save(self, falcon: Falcon, address: int) -> None:
+        """Copy the protected region to host memory. GUESS: metal encrypts and signs it."""
+        root, size_bytes = self._saved(falcon, address)
+        if not self._vram.up or size_bytes != self._vram.end - self._vram.first:
+            raise _Refused(BooterError.BAD_LAYOUT, f"{size_bytes:#x} bytes are to be saved of the protected region")
+        for index, place in enumerate(self._pages(falcon, root, size_bytes)):
+            falcon.store(Target.COHERENT_SYSMEM, place, self._vram.vram.read(self._vram.first + PAGE * index, PAGE))
+
+    def _resume(self, falcon: Falcon, address: int) -> Loaded:
+        """Load the region that was saved, and let GSP-RM go on."""
+        root, size_bytes = self._saved(falcon, address)
+        region = self._image(falcon, root, size_bytes)
+        meta = GspFwWprMeta.view(bytearray(region[: GspFwWprMeta.SIZE]))
+        if meta.magic != gsp_boot.GSP_FW_WPR_META_MAGIC or meta.verified != gsp_boot.GSP_FW_WPR_META_VERIFIED:
+            raise _Refused(BooterError.NO_METADATA, "what was saved holds no GSP-RM")
+        self._check_layout(meta)
+        start = meta.gspFwWprStart
+        if meta.gspFwWprEnd - start != size_bytes:
+            raise _Refused(BooterError.BAD_LAYOUT, f"{size_bytes:#x} bytes were saved of a region of another size")
+        image = region[meta.gspFwOffset - start :][: meta.sizeOfRadix3Elf]
+        identity = identify(image)
+        if identity is None or identity.part is not Part.GSP_RM or self._chip.name not in identity.chips:
+            raise _Refused(BooterError.BAD_IMAGE, "the GSP-RM that was saved is none for this chip")
+        self._vram.vram.write(start, region)
+        self._vram.protect(start, meta.gspFwWprEnd)
+        arguments = int.from_bytes(region[meta.gspFwHeapOffset - start :][:8], "little")
+        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, arguments, resumes=True)
 
     def _check_layout(self, meta: GspFwWprMeta) -> None:
         """Check that the parts follow each other, aligned, inside the board's memory."""
@@ -161,16 +209,19 @@ class Booter:
         return found[-1], image, bootloader
 
     def _image(self, falcon: Falcon, root: int, size_bytes: int) -> bytes:
-        """Fetch an image by its tables of three levels: each entry is the bus address of a page."""
+        """Fetch an image by its tables."""
+        places = self._pages(falcon, root, size_bytes)
+        return b"".join(falcon.fetch(Target.COHERENT_SYSMEM, place, PAGE) for place in places)[:size_bytes]
+
+    def _pages(self, falcon: Falcon, root: int, size_bytes: int) -> list[int]:
+        """Read tables of three levels: each entry is the bus address of a page."""
         if not 0 < size_bytes <= MAX_IMAGE_BYTES:
             raise _Refused(BooterError.BAD_IMAGE, f"GSP-RM has {size_bytes:#x} bytes")
         pages = -(-size_bytes // PAGE)
         tables = -(-pages // ENTRIES)
         level1 = self._table(falcon, root, 1)[0]
         level2 = self._table(falcon, level1, tables)
-        places = [entry for table in level2 for entry in self._table(falcon, table, ENTRIES)][:pages]
-        image = b"".join(falcon.fetch(Target.COHERENT_SYSMEM, place, PAGE) for place in places)
-        return image[:size_bytes]
+        return [entry for table in level2 for entry in self._table(falcon, table, ENTRIES)][:pages]
 
     def _table(self, falcon: Falcon, address: int, count: int) -> list[int]:
         if address % PAGE:

@@ -25,10 +25,10 @@ FRTS_AT = VRAM - (1 << 20) - (1 << 20)
 class Starter:
     """Starts and stops the GSP of one card. Its memory is one buffer, filled from the start."""
 
-    def __init__(self, card: VirtualNvidia) -> None:
+    def __init__(self, card: VirtualNvidia, host_bytes: int = 16 << 20) -> None:
         self.card, self.turing = card, card.chip.name == "tu102"
         self.images = images.build(card.chip)
-        self.buffer = card.alloc_host(16 << 20)
+        self.buffer = card.alloc_host(host_bytes)
         self._used = 0
         command = card.config.read(4, 2)
         card.config.write(4, command | 4, 2)
@@ -131,13 +131,13 @@ class Starter:
         self.poke(GSP, loader, top, secure=False, tag=0xFD)
         self.run(GSP, 0xFD00)
 
-    def layout(self, **changes: int) -> bytes:
+    def layout(self, heap_bytes: int = 64 << 20, **changes: int) -> bytes:
         """Return the metadata of a boot."""
         files = self.images
-        radix = self._radix3(files.gsp)
+        radix = self.radix3(files.gsp)
         boot_at = FRTS_AT - len(files.bootloader)
         elf_at = (boot_at - len(files.gsp)) >> 16 << 16
-        heap_at = (elf_at - (64 << 20)) >> 20 << 20
+        heap_at = (elf_at - heap_bytes) >> 20 << 20
         start = heap_at - (1 << 20)
         meta = GspFwWprMeta(
             magic=0xDC3AAE21371A60B3, revision=1, sysmemAddrOfRadix3Elf=radix, sizeOfRadix3Elf=len(files.gsp),
@@ -152,7 +152,8 @@ class Starter:
             setattr(meta, name, value)
         return bytes(memory(meta))
 
-    def _radix3(self, image: bytes) -> int:
+    def radix3(self, image: bytes) -> int:
+        """Store an image and tables of its pages, and return the root's bus address."""
         first = self.put(image)
         pages = [first + at for at in range(0, len(image), 4096)]
         level2 = self.put(struct.pack(f"<{len(pages)}Q", *pages))
@@ -210,4 +211,4 @@ def starter(board):
 @pytest.fixture
 def make_starter():
     """Make a card of a chip, and the small driver of it."""
-    return lambda chip: Starter(VirtualNvidia(chip, vram_bytes=VRAM))
+    return lambda chip, *host_bytes: Starter(VirtualNvidia(chip, vram_bytes=VRAM), *host_bytes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ringup.autogen.nv.gsp_boot import GspFwSRMeta
+from ringup.autogen.structs import memory
 from ringup.silicon.nv.chips import CHIPS
 from ringup.silicon.nv.firmware import images
 
@@ -140,3 +142,41 @@ def test_a_reset_of_the_function_takes_everything_down(board, starter):
     starter._used = 0
     assert starter.start() == 0
     assert starter.rd(GSP + PAGE2 + (0x2B4 if starter.turing else 0x528)) & 0x40
+
+
+def sleep_metadata(starter, size):
+    """Return the bus address of a sleep's metadata, with tables for so many bytes."""
+    tables = starter.radix3(bytes(size))
+    meta = GspFwSRMeta(
+        magic=0x8A3BB9E6C6C39D93, revision=2, sysmemAddrOfSuspendResumeData=tables, sizeOfSuspendResumeData=size
+    )
+    return starter.put(bytes(memory(meta)))
+
+
+def test_gsp_rm_is_saved_for_a_sleep_and_goes_on(make_starter):
+    starter = make_starter("ga102", 96 << 20)
+    board = starter.card
+    assert starter.start(heap_bytes=1 << 20) == 0
+    first, size = board.protected.first, board.protected.end - board.protected.first
+    before = board.vram.read(first, size)
+    place = sleep_metadata(starter, size)
+    starter.reset(GSP)
+    assert starter.booter(starter.images.booter_unload, place) == 0
+    assert starter.rd(WPR2_HI) == 0
+    board.vram.lose()
+    assert starter.booter(starter.images.booter_load, place) == 0
+    assert starter.active
+    assert board.vram.read(first, size) == before
+    assert said(board) == []
+
+
+def test_a_sleep_of_another_size_is_refused(make_starter):
+    starter = make_starter("ga102", 96 << 20)
+    assert starter.start(heap_bytes=1 << 20) == 0
+    starter.reset(GSP)
+    assert starter.booter(starter.images.booter_unload, sleep_metadata(starter, 4096)) != 0
+    assert starter.booter(starter.images.booter_load, sleep_metadata(starter, 4096)) != 0
+    assert said(starter.card) == [
+        "the booter: 0x1000 bytes are to be saved of the protected region",
+        "the booter: what was saved holds no GSP-RM",
+    ]

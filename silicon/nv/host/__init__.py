@@ -1,0 +1,1 @@
+"""The host: channels, their pushbuffers and semaphores, and the engines that it feeds."""

@@ -1,0 +1,281 @@
+"""Channels on the host: pushbuffers, semaphores, copies and faults. Words are those of clc56f.h and clc6b5.h.
+
+The channel is made as the resource manager makes it, by its addresses; the doorbell is the card's register.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.silicon.nv.card import VirtualNvidia
+from ringup.silicon.nv.rm.parts import Aperture, Channel, Place
+
+ROOT, PD2, PD1, PD0, SMALL, INSTANCE, USERD, FIFO = (0x100000 + 0x1000 * n for n in range(8))
+# what the channel sees: pages from 0 on, at VRAM 0x200000 on
+DATA, PAGES = 0x200000, 64
+COPY = 0xC6B5
+ENTRIES = 32
+DOORBELL = 0xBB0090
+HOST, CE = 0, 4
+
+
+def incr(subchannel, address, *data):
+    """Return words of an incrementing method."""
+    return [1 << 29 | len(data) << 16 | subchannel << 13 | address >> 2, *data]
+
+
+class Bench:
+    """A card with one channel on a copy engine, runlist 1, channel 5."""
+
+    def __init__(self):
+        self.card = VirtualNvidia("ga102", vram_bytes=512 << 20)
+        put = self.card.vram.write
+        for table, below in ((ROOT, PD2), (PD2, PD1), (PD1, PD0)):
+            put(table, struct.pack("<Q", 2 | below >> 12 << 8))
+        put(PD0, struct.pack("<QQ", 0, 2 | SMALL >> 12 << 8))
+        put(SMALL, b"".join(struct.pack("<Q", 1 | DATA + 4096 * n >> 12 << 8) for n in range(PAGES)))
+        put(INSTANCE + 0x200, struct.pack("<Q", ROOT | 1 << 10))
+        at = lambda address: Place(Aperture.VRAM, address, 4096)  # noqa: E731
+        self.channel = Channel(
+            5, 1, 9, at(INSTANCE), at(INSTANCE), at(USERD), None, None, FIFO - DATA + 0x200000, ENTRIES, 0, False,
+            objects={COPY: 9},
+        )  # fmt: skip
+        # the GPFIFO lies in the channel's page 1, pushbuffers in page 2 and up
+        self.channel.gpfifo_va = 0x1000
+        self.failed = []
+        self.card.engines.fail = lambda channel, code, text: self.failed.append((channel.number, code, text))
+        self.put = 0
+        self._next = 0x2000
+        self.card.engines.add(self.channel)
+        self.channel.scheduled = True
+        self.card.engines.schedule(self.channel, enable=True)
+
+    def poke(self, va, data):
+        self.card.vram.write(DATA + va, data)
+
+    def peek(self, va, size=4):
+        return self.card.vram.read(DATA + va, size)
+
+    def word(self, va):
+        return struct.unpack("<I", self.peek(va))[0]
+
+    def push(self, *words, entry=None):
+        """Submit words, and let a little time pass."""
+        self.poke(self._next, struct.pack(f"<{len(words)}I", *words))
+        raw = entry or struct.pack("<II", self._next, len(words) << 10)
+        self.poke(self.channel.gpfifo_va + 8 * self.put, raw)
+        self._next = 0x2000 + (self._next + 4 * len(words)) % 0x1000
+        self.put = (self.put + 1) % ENTRIES
+        self.card.vram.write(USERD + 0x8C, struct.pack("<I", self.put))
+        self.ring()
+
+    def ring(self, token=1 << 16 | 5):
+        self.card.bars[0].write32(DOORBELL, token)
+        self.card.clock.sleep_us(50)
+
+    @property
+    def gp_get(self):
+        return struct.unpack("<I", self.card.vram.read(USERD + 0x88, 4))[0]
+
+    def said(self):
+        return [event.text for event in self.card.violations]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def semaphore(va, payload, execute):
+    return incr(HOST, 0x5C, va, 0, payload, 0, execute)
+
+
+RELEASE, STAMPED, WIDE = 1, 1 << 25, 1 << 24
+
+
+def test_a_semaphore_is_released_and_the_get_pointer_follows(bench):
+    bench.push(*semaphore(0x8000, 0x1234, RELEASE))
+    assert (bench.word(0x8000), bench.word(0x8004), bench.gp_get) == (0x1234, 0, 1)
+    bench.card.clock.sleep_us(1000)
+    bench.push(*semaphore(0x8010, 7, RELEASE | STAMPED))
+    payload, time_ns = struct.unpack("<QQ", bench.peek(0x8010, 16))
+    assert payload == 7
+    assert 1_000_000 < time_ns < bench.card.clock.now_ns
+    assert bench.failed == []
+
+
+def test_the_gpfifo_is_a_ring(bench):
+    for count in range(2 * ENTRIES + 3):
+        bench.push(*semaphore(0x8000, count, RELEASE))
+    assert (bench.word(0x8000), bench.gp_get) == (2 * ENTRIES + 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("operation", "payload", "before", "after"),
+    [(0, 5, 4, 5), (2, 5, 4, 6), (3, 5, 0xFFFFFFFF, 0x10), (4, 0x6, 0x8, 0x2), (5, 0x0F, 0xFFFFFFFF, 0xF0)],
+)
+def test_a_channel_waits_for_a_semaphore(bench, operation, payload, before, after):
+    bench.poke(0x8000, struct.pack("<I", before))
+    bench.push(*semaphore(0x8000, payload, operation), *semaphore(0x8100, 1, RELEASE))
+    bench.card.clock.sleep_us(100_000)
+    assert (bench.word(0x8100), bench.gp_get) == (0, 0)
+    assert "waits for" in bench.card.witness.unfinished()[0].text
+    bench.poke(0x8000, struct.pack("<I", after))
+    bench.card.clock.sleep_us(2_000)
+    assert (bench.word(0x8100), bench.gp_get) == (1, 1)
+    assert bench.card.witness.unfinished() == []
+
+
+@pytest.mark.parametrize(
+    ("reduction", "signed", "value", "payload", "result"),
+    [
+        (0, True, 0xFFFFFFFF, 1, 0xFFFFFFFF),
+        (0, False, 0xFFFFFFFF, 1, 1),
+        (1, True, 0xFFFFFFFF, 1, 1),
+        (2, False, 0xF0, 0xFF, 0x0F),
+        (3, False, 0xF0, 0x3C, 0x30),
+        (4, False, 0xF0, 0x0F, 0xFF),
+        (5, False, 0xFFFFFFFF, 2, 1),
+        (6, False, 3, 3, 0),
+        (7, False, 0, 9, 9),
+    ],
+)
+def test_a_semaphore_is_reduced(bench, reduction, signed, value, payload, result):
+    bench.poke(0x8000, struct.pack("<I", value))
+    # reduction_format: 0 is signed
+    bench.push(*semaphore(0x8000, payload, 6 | reduction << 27 | (not signed) << 31))
+    assert bench.word(0x8000) == result
+
+
+def test_the_older_semaphore_methods_work_too(bench):
+    """nouveau's fences: release with 16 bytes, wait for greater or equal, interrupt."""
+    bench.push(*incr(HOST, 0x10, 0, 0x8000, 3, 2, 0))
+    assert struct.unpack("<I", bench.peek(0x8000))[0] == 3
+    assert struct.unpack("<Q", bench.peek(0x8008, 8))[0] > 0
+    bench.push(*incr(HOST, 0x10, 0, 0x8000, 4, 4 | 1 << 12), *incr(HOST, 0x10, 0, 0x8020, 1, 2 | 1 << 24))
+    assert bench.word(0x8020) == 0
+    bench.poke(0x8000, struct.pack("<I", 5))
+    bench.card.clock.sleep_us(2_000)
+    assert (bench.word(0x8020), bench.word(0x8028)) == (1, 0)
+
+
+def copy(source, target, size, *, pitch=None, lines=1, launch=0x182):
+    pitches = (pitch or (size, size)) if pitch is None or isinstance(pitch, tuple) else (pitch, pitch)
+    return [
+        *incr(CE, 0, COPY),
+        *incr(CE, 0x400, source >> 32, source & 0xFFFFFFFF, 0, target, *(p & 0xFFFFFFFF for p in pitches), size, lines),
+        *incr(CE, 0x300, launch),
+    ]
+
+
+def test_lines_are_copied_with_their_pitches(bench):
+    rows = bytes(range(256)) * 16
+    bench.poke(0x10000, rows)
+    # multi-line: 3 lines of 20 bytes, 256 apart at the source and 32 at the target
+    bench.push(*copy(0x10004, 0x11000, 20, pitch=(256, 32), lines=3, launch=0x182 | 1 << 9))
+    assert bench.peek(0x11000, 96) == (rows[4:24] + bytes(12)) * 3
+    # one line, however large the count is
+    bench.push(*copy(0x10000, 0x12000, 5000, lines=7))
+    assert bench.peek(0x12000, 5002) == (rows + bytes(1000))[:4096] + bench.peek(0x11000, 904) + bytes(2)
+    assert bench.failed == []
+
+
+def test_a_copy_releases_its_semaphore_with_the_time(bench):
+    bench.poke(0x10000, b"x" * 64)
+    bench.push(*incr(CE, 0, COPY), *incr(CE, 0x240, 0, 0x8000, 77), *copy(0x10000, 0x11000, 64, launch=0x182 | 2 << 3))
+    payload, time_ns = struct.unpack("<QQ", bench.peek(0x8000, 16))
+    assert payload == 77
+    assert time_ns > 0
+    assert bench.peek(0x11000, 64) == b"x" * 64
+
+
+def test_methods_may_repeat_and_be_immediate(bench):
+    # non-incrementing payloads of which the last counts, increment once, immediate
+    words = [3 << 29 | 2 << 16 | 0x64 >> 2, 1, 2, 5 << 29 | 2 << 16 | 0x5C >> 2, 0x8000, 0]
+    bench.push(0, *words, 4 << 29 | RELEASE << 16 | 0x6C >> 2, 7 << 29, 0xFFFFFFFF)
+    assert bench.word(0x8000) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((6 << 29 | 1 << 16, 0), "has opcode 6, which is none"),
+        ((1 << 29 | 4 << 16 | 0x5C >> 2, 0), "has 4 data words, and 1 follow"),
+        ((1 << 29 | 1 << 16 | 1, 0), "host method 0x4, which is none"),
+        ((1 << 29 | 1 << 16 | CE << 13 | 0x400 >> 2, 0), "method 0x400 on subchannel 4, which has no object"),
+        (incr(CE, 0, 0xC7C0), "SET_OBJECT names class 0xc7c0, of which the channel has no object"),
+        (incr(HOST, 0x5C, 0x8001, 0, 1, 0, 1), "a semaphore of 32 bits at 0x8001"),
+        ([*incr(CE, 0, COPY), *incr(CE, 0x104, 1)], "method 0x104 is none of this class"),
+        (copy(0x10000, 0x11000, 16, launch=0x102), "block-linear layouts and remapping are not modelled"),
+        (copy(0x10000, 0x11000, 16, launch=0x182 | 1 << 12), "a physical address in a channel that is not privileged"),
+    ],
+)
+def test_a_bad_pushbuffer_stops_the_channel(bench, words, why):
+    bench.push(*words)
+    bench.push(*semaphore(0x8000, 1, RELEASE))
+    (failure,) = bench.failed[:1]
+    assert failure[:2] == (5, 32)
+    assert why in failure[2]
+    assert why in bench.said()[0]
+    assert bench.word(0x8000) == 0 or len(bench.failed) == 1
+
+
+def test_a_put_pointer_beyond_the_ring_is_an_error(bench):
+    bench.card.vram.write(USERD + 0x8C, struct.pack("<I", ENTRIES))
+    bench.ring()
+    assert bench.failed == [(5, 32, f"channel 5 on runlist 1: GP_PUT is {ENTRIES} in a GPFIFO of {ENTRIES} entries")]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (copy(0x10000, 0x3F000, 0x2000), "write to 0x40000: PTE"),
+        (copy(0x12345678, 0x11000, 16), "read of 0x12345678: PDE"),
+        (copy(1 << 40, 0x11000, 16), "read of 0x10000000000: PDE"),
+        (semaphore(0x200000, 1, RELEASE), "write to 0x200000: PDE"),
+    ],
+)
+def test_a_page_fault_names_its_address_and_stops_the_channel(bench, words, why):
+    bench.poke(0x10000, b"y" * 0x2000)
+    bench.push(*words)
+    assert bench.failed == [(5, 31, f"channel 5 on runlist 1: {why}")]
+    assert [event.text for event in bench.card.page_faults] == [f"channel 5 on runlist 1: {why}"]
+    if "0x40000" in why:
+        # up to the page that faults
+        assert bench.peek(0x3F000, 4096) == b"y" * 4096
+
+
+def test_a_doorbell_of_nobody_is_a_mistake(bench):
+    bench.ring(1 << 16 | 6)
+    assert bench.said() == ["doorbell 0x10006 names a channel that there is not"]
+
+
+def test_a_channel_that_left_its_runlist_runs_again_where_it_was(bench):
+    bench.channel.scheduled = False
+    bench.card.engines.schedule(bench.channel, enable=False)
+    bench.push(*semaphore(0x8000, 1, RELEASE))
+    assert (bench.word(0x8000), bench.gp_get) == (0, 0)
+    bench.channel.scheduled = True
+    bench.card.engines.schedule(bench.channel, enable=True)
+    bench.card.clock.sleep_us(50)
+    assert (bench.word(0x8000), bench.gp_get) == (1, 1)
+
+
+def test_two_channels_order_their_work_by_a_semaphore(bench):
+    other = Channel(
+        6, 1, 9, bench.channel.instance, bench.channel.ramfc, Place(Aperture.VRAM, USERD + 0x200, 512), None, None, 0x1800,
+        ENTRIES, 0, False, objects={COPY: 9}, scheduled=True,
+    )  # fmt: skip
+    bench.card.engines.add(other)
+    words = [*semaphore(0x8000, 9, 3), *copy(0x10000, 0x11000, 4)]
+    bench.poke(0x9000, struct.pack(f"<{len(words)}I", *words))
+    bench.poke(0x1800, struct.pack("<II", 0x9000, len(words) << 10))
+    bench.card.vram.write(USERD + 0x28C, struct.pack("<I", 1))
+    bench.ring(1 << 16 | 6)
+    assert bench.word(0x11000) == 0
+    bench.poke(0x10000, b"done")
+    bench.push(*semaphore(0x8000, 9, RELEASE))
+    bench.card.clock.sleep_us(2_000)
+    assert bench.peek(0x11000) == b"done"
