@@ -126,7 +126,7 @@ def test_a_process_opens_a_card_again_that_it_has_views_of(story):
 
 
 def test_the_benches_measure_it(story):
-    done = story.ringup(f"bench bringup latency transfers --card {story.name} --json --no-peer --quick", BENCH_S)
+    done = story.ringup(f"bench bringup latency --card {story.name} --json --no-peer --quick", BENCH_S)
     assert done.status == 0, done.output
     figures = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
     assert all(figure["ours"] > 0 for figure in figures)
