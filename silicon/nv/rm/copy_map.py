@@ -15,27 +15,29 @@ from ringup.silicon.nv.rm.parts import RmError
 NONE = 0xF  # NV2080_CTRL_CE_UPDATE_PCE_LCE_MAPPINGS_INVALID_LCE
 
 
+# dev_ce.h, NV_CE_GRCE_CONFIG: whether a GRCE shares, and with which LCE
+SHARED, SHARED_LCE = 1 << 30, 0xF
+
+
 class CopyMap:
-    """The mapping that is in force. After the start, GUESS: PCE n works for LCE n."""
+    """The mapping that is in force."""
 
     def __init__(self, board: Board) -> None:
-        self.pces = board.copying.pces
+        self.pces, self.hub = board.copying.pces, board.copying.hub
         self.graphics = board.copying.graphics_lces
         self.lces = [engine.instance for engine in board.of_kind(EngineKind.CE)]
-        self.lce_of = {pce: pce for pce in self._physical() if pce in self.lces}
+        self.lce_of = dict(board.copying.lce_of_pce)
         # of a GRCE: the LCE whose PCEs it shares
-        self.shared: dict[int, int] = {}
+        self.shared = dict(zip(self.graphics, board.copying.shared, strict=True))
 
-    def _physical(self) -> list[int]:
-        return [pce for pce in range(self.pces.bit_length()) if self.pces >> pce & 1]
-
-    def update(self, lce_of_pce: Sequence[int], shared: Sequence[int]) -> None:
-        """Take a new mapping: the LCE of each PCE, and for each GRCE the LCE that it shares with."""
+    def update(self, lce_of_pce: Sequence[int], grce_config: Sequence[int]) -> None:
+        """Take a new mapping: the LCE of each PCE, and the configuration word of each GRCE."""
         wanted = {pce: lce for pce, lce in enumerate(lce_of_pce) if lce != NONE}
         for pce, lce in wanted.items():
             if not self.pces >> pce & 1 or lce not in self.lces:
                 raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"PCE {pce} for LCE {lce}")
-        sharing = {grce: lce for grce, lce in zip(self.graphics, shared, strict=False) if lce != NONE}
+        words = zip(self.graphics, grce_config, strict=False)
+        sharing = {grce: word & SHARED_LCE for grce, word in words if word & SHARED}
         for grce, lce in sharing.items():
             if lce not in self.lces or lce in self.graphics:
                 raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"GRCE {grce} shares with LCE {lce}")

@@ -384,15 +384,24 @@ def test_lists_of_facts_are_checked(board):
     assert made.listed(0x20808159, 332, [0xC, 0x25]) == [0, 0]
 
 
-def lce_request(mapping, shared=(15, 15), flag=1):
+def lce_request(mapping, grces=(0, 0), flag=1):
+    """CE_UPDATE_PCE_LCE_MAPPINGS; a GRCE's word is NV_CE_GRCE_CONFIG, 0 if it does not share."""
     pces = bytearray(b"\x0f\0\0\0" * 32)
     for pce, lce in mapping.items():
         struct.pack_into("<I", pces, 4 * pce, lce)
-    return bytes(pces) + struct.pack("<IIIB3x", *shared, 0, flag)
+    return bytes(pces) + struct.pack("<IIIB3x", *grces, 0, flag)
+
+
+SHARED = 1 << 30
 
 
 def test_copy_engines_are_mapped(board, chip):
     made = board(chip)
+    first, pces = {
+        "tu102": ([0b10, 0b1000, 0b100, 0b1000, 0b10], 4),
+        "ga102": ([0b1, 0b10, 0b1, 0b10, 0b1100], 6),
+        "ad102": ([0b1, 0b10, 0b1, 0b10, 0b1100], 6),
+    }[chip]
 
     def mask(lce):
         status, data = made.ask(0x20802A02, struct.pack("<II", 9 + lce, 0))
@@ -402,15 +411,19 @@ def test_copy_engines_are_mapped(board, chip):
     def stubbed():
         return struct.unpack("<I", made.ask(0x20802A06, bytes(4))[1])[0]
 
-    hub = struct.unpack_from("<33I", made.ask(0x20802A09, bytes(132))[1])
-    assert hub == (*(0,) * 32, 0x1F)
-    assert [mask(lce) for lce in range(5)] == [1, 2, 4, 8, 16]
+    *links, hub = struct.unpack_from("<33I", made.ask(0x20802A09, bytes(132))[1])
+    assert (links[0] | hub, links[0] & hub, any(links[1:])) == ((1 << pces) - 1, 0, False)
+    # kceMapPceLceForSysmemLinks_GA102 has two LCEs for those at the hub
+    assert chip == "tu102" or hub.bit_count() == 2
+    assert [mask(lce) for lce in range(5)] == first
+    # every LCE has a PCE, as drivers of boards without NVLink never map them
     assert stubbed() == 0
     # without the flag a request has no mapping
     assert made.ask(0x20802A05, lce_request({}, flag=0))[0] == OK
     assert stubbed() == 0
-    assert made.ask(0x20802A05, lce_request({0: 2, 1: 2, 2: 3, 3: 3, 4: 3}, shared=(2, 3)))[0] == OK
-    assert [mask(lce) for lce in range(5)] == [0b11, 0b11100, 0b11, 0b11100, 0]
+    request = lce_request({0: 2, 1: 2, 2: 3, 3: 3}, (SHARED | 2, SHARED | 3))
+    assert made.ask(0x20802A05, request)[0] == OK
+    assert [mask(lce) for lce in range(5)] == [0b11, 0b1100, 0b11, 0b1100, 0]
     assert stubbed() == 0b10000
     data = made.ask(0x20802A0B, bytes(68))[1]
     assert struct.unpack_from("<I", data, 64)[0] == 0b01111
@@ -420,13 +433,16 @@ def test_copy_engines_are_mapped(board, chip):
     # graphics' own, shared; system memory both ways, peers
     assert [data[2 * lce] for lce in range(5)] == [0x6F, 0x6F, 0x6E, 0x6E, 0]
     for wrong in (
-        lce_request({5: 0}),
+        lce_request({pces: 2}),
         lce_request({0: 9}),
-        lce_request({}, shared=(1, 15)),
-        lce_request({}, shared=(9, 15)),
+        lce_request({}, (SHARED | 1, 0)),
+        lce_request({}, (0, SHARED | 9)),
     ):
         assert made.ask(0x20802A05, wrong)[0] == INVALID_ARGUMENT
     assert mask(4) == 0
+    # graphics' own copy engines with PCEs of their own
+    assert made.ask(0x20802A05, lce_request({0: 0, 1: 1, 2: 4, 3: 3}))[0] == OK
+    assert [mask(lce) for lce in range(5)] == [1, 2, 0, 8, 4]
     for engine in (1, 14):
         assert made.ask(0x20802A02, struct.pack("<II", engine, 0))[0] == INVALID_ARGUMENT
 

@@ -165,13 +165,18 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Physical copy engines (PCEs) behind the logical ones (LCEs). `pces`: mask of those that exist, all at the FB hub.
+    """Physical copy engines (PCEs) behind the logical ones (LCEs). `pces`: mask of those that exist; `hub`: of those at
+    the hub of video memory, while the others are at the first of the links' hubs.
 
-    `graphics_lces`: LCEs on the graphics engine's runlist.
+    `graphics_lces`: LCEs on the graphics engine's runlist (GRCEs). After the start, `lce_of_pce` says for which LCE
+    each PCE works, and `shared` whose PCEs each GRCE uses.
     """
 
     pces: int
+    hub: int
     graphics_lces: tuple[int, ...]
+    lce_of_pce: tuple[tuple[int, int], ...]
+    shared: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

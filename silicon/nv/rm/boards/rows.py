@@ -83,6 +83,14 @@ CONTEXT_BUFFERS = {
 FAULT_METHOD_BUFFER_BYTES = 0x5000
 
 
+# Source: dev_ce.h of tu102, NV_CE_PCE2LCE_CONFIG__SIZE_1, and the default entry of nvLinkCeAutoConfigTable_TU102.
+# GUESS: a board without NVLink starts with it
+TURING_COPYING = Copying(0b1111, 0b1111, (0, 1), ((1, 4), (2, 2), (3, 3)), (4, 3))
+# Source: dev_ce.h of ga102, which later chips use too; kceGetMappings_GA100 and kernel_ce_ga102.c: the PCEs at the hub
+# are for LCEs 2 and 3 and the GRCEs share them, LCE 4 gets two others. GUESS: which PCEs are at the hub
+AMPERE_COPYING = Copying(0b111111, 0b11, (0, 1), ((0, 2), (1, 3), (2, 4), (3, 4)), (2, 3))
+
+
 def _fault_id(chip: str, kind: EngineKind, instance: int) -> int:
     """Return NV_PFAULT_MMU_ENG_ID_* of an engine."""
     names = {
@@ -159,7 +167,7 @@ TU102 = Board(
     # Tesla T10: 3072 cores, 48 SMs of 72. GUESS: which are left
     shaders=Shaders(0x705, 0b1111, (0x3F,) * 4, 2, 6, 6, 3, 32, 65536, 16, 1, 8, 64),
     frame=Frame(GDDR6, 256, 0xF, 4 << 20, 8, 4),
-    copying=Copying(0x1F, (0, 1)),
+    copying=TURING_COPYING,
     per_runlist_channels=False,
     channels=4096,
     usermode_base=0xBB0000,
@@ -202,7 +210,7 @@ GA102 = Board(
         0x806, 0b111_1111, (0x3F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F, 0x1F), 2, 7, 6, 3, 48, 65536, 16, 1, 4, 128
     ),
     frame=Frame(GDDR6, 384, 0x3F, 6 << 20, 12, 4),
-    copying=Copying(0x1F, (0, 1)),
+    copying=AMPERE_COPYING,
     per_runlist_channels=True,
     channels=2048,
     usermode_base=0xBB0000,
@@ -245,7 +253,7 @@ AD102 = Board(
     # L40S: 18176 cores, 142 SMs of 144. GUESS: which are left
     shaders=Shaders(0x809, 0xFFF, (0x1F, *((0x3F,) * 11)), 2, 12, 6, 3, 48, 65536, 16, 1, 4, 128),
     frame=Frame(GDDR6, 384, 0x3F, 96 << 20, 24, 4),
-    copying=Copying(0x1F, (0, 1)),
+    copying=AMPERE_COPYING,
     per_runlist_channels=True,
     channels=2048,
     usermode_base=0xBB0000,

@@ -24,10 +24,11 @@ def _fault_method_buffer(request: Request, params: fifo.NV2080_CTRL_CE_GET_FAULT
 
 
 def _hub(request: Request, params: fifo.NV2080_CTRL_CE_GET_HUB_PCE_MASK_PARAMS) -> None:
-    """Tell where the PCEs are: all at the hub of video memory, as there is no NVLink."""
-    params.fbhubPceMask = request.manager.copying.pces
+    """Tell where the PCEs are: at the hub of video memory, or at the first hub of the links."""
+    copying = request.manager.copying
+    params.fbhubPceMask = copying.hub
     for number in range(len(params.hshubPceMasks)):
-        params.hshubPceMasks[number] = 0
+        params.hshubPceMasks[number] = 0 if number else copying.pces & ~copying.hub
 
 
 def _update(request: Request, params: fifo.NV2080_CTRL_CE_UPDATE_PCE_LCE_MAPPINGS_PARAMS) -> None:
