@@ -28,8 +28,9 @@ COMPONENT_US = 2_000
 # ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the end of the 100 ms
 # for which it then polls for a new one
 SIGN_OF_LIFE_US = 60_000
-# The same for other drivers: a busy guest reads the old value late, so most of its time is left to that.
-LATE_SIGN_OF_LIFE_US = 100_000
+# The same for other drivers. A guest on a busy computer reads the old value hundreds of milliseconds late. Its polls
+# cross to another process, so a hundred thousand of them take seconds.
+LATE_SIGN_OF_LIFE_US = 400_000
 # GUESS: from the sign of life to bit 31 of C2PMSG_64; psp_v13_0.c, psp_v13_0_ring_create, waits for that bit before it
 # sends a command
 RINGS_US = 3_000
