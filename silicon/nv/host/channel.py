@@ -6,6 +6,7 @@ modules. Only copy engines have a model: methods of other classes are kept witho
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -25,6 +26,8 @@ GP_GET, GP_PUT, REFERENCE, PAGE_DIR_BASE = 0x88, 0x8C, 0x48, 0x200
 # GUESS: fetching an entry; between two looks at a semaphore, from the first to the later ones
 FETCH_US, LOOK_US, MAX_LOOK_US = 1.0, 2.0, 1_000.0
 HOST_METHODS_END = 0x100
+# methods of one go
+TURN = 1024
 APERTURES = {parts.Aperture.VRAM: Aperture.VIDEO, parts.Aperture.SYSMEM: Aperture.SYSTEM_COHERENT}
 COPY_CLASS = 0xB5
 # the older semaphore method's operations
@@ -104,25 +107,25 @@ class RunningChannel:
                 raise BadPushbuffer(f"a GPFIFO entry has opcode {one.opcode}")
             return
         raw = space.read(one.gpu_va, 4 * one.dwords)
-        for method in methods_of([int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]):
+        for count, method in enumerate(methods_of(list(struct.unpack(f"<{one.dwords}I", raw)))):
+            # others get their turn in a long segment
+            if count % TURN == TURN - 1:
+                yield FETCH_US
             if method.address >= HOST_METHODS_END:
-                delay_us = self._engine_method(space, method)
-                if delay_us:
-                    yield delay_us
+                yield from self._engine_method(method)
             else:
                 yield from self._host_method(space, method)
 
     # --- engines --------------------------------------------------------------------------------------------------
-    def _engine_method(self, space: AddressSpace, method: Method) -> float:
+    def _engine_method(self, method: Method) -> Iterator[float]:
         class_id = self._classes.get(method.subchannel)
         if class_id is None:
             raise BadPushbuffer(f"method {method.address:#x} on subchannel {method.subchannel}, which has no object")
         if class_id & 0xFF == COPY_CLASS:
-            return self._copiers[method.subchannel].method(method.address, method.data)
-        if class_id not in self._unmodelled:
+            yield from self._copiers[method.subchannel].method(method.address, method.data)
+        elif class_id not in self._unmodelled:
             self._unmodelled.add(class_id)
             self._card.log.note("host", "unmodelled", "methods of class {:#x} have no effect", class_id)
-        return 0.0
 
     def _bind(self, space: AddressSpace, subchannel: int, class_id: int) -> None:
         if class_id not in self.channel.objects:

@@ -6,7 +6,7 @@ far: block-linear layouts and remapping are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ringup.autogen.nv import methods_copy as methods
 from ringup.silicon.nv.host.semaphores import Reduction, reduced, release
@@ -18,7 +18,8 @@ from ringup.silicon.nv.memory.windows import Memory
 TARGETS = {0: Aperture.VIDEO, 1: Aperture.SYSTEM_COHERENT, 2: Aperture.SYSTEM_NONCOHERENT}
 # GUESS: what one copy engine reaches on these boards
 BYTES_PER_US = 20_000
-MAX_LINES, MAX_LINE_BYTES = 1 << 20, 1 << 32
+# GUESS: what a short line costs. Others get their turn between pieces.
+PIECE_BYTES, BURST_BYTES = 1 << 20, 1 << 12
 
 
 class Refused(Exception):  # an event of the card
@@ -36,41 +37,49 @@ class CopyEngine:
         self._names = {place: word.__name__ for word, place in table.items() if isinstance(place, int)}
         self._state: dict[str, int] = {}
 
-    def method(self, address: int, data: int) -> float:
-        """Take a method; return the microseconds that a launch takes. Raises `Refused`, or the space's `PageFault`."""
+    def method(self, address: int, data: int) -> Iterator[float]:
+        """Take a method; a launch yields the microseconds that its pieces take. Raises `Refused`, or the space's
+        `PageFault`.
+        """
         name = self._names.get(address)
         if name is None:
             raise Refused(f"method {address:#x} is none of this class")
         self._state[name] = data
-        return self._launch(methods.LAUNCH_DMA(data)) if name == "LAUNCH_DMA" else 0.0
+        if name == "LAUNCH_DMA":
+            yield from self._launch(methods.LAUNCH_DMA(data))
 
     def _get(self, name: str) -> int:
         return self._state.get(name, 0)
 
-    def _launch(self, launch: methods.LAUNCH_DMA) -> float:
-        count = 0
+    def _launch(self, launch: methods.LAUNCH_DMA) -> Iterator[float]:
         if launch.data_transfer_type != methods.LAUNCH_DMA_DATA_TRANSFER_TYPE_NONE:
-            count = self._copy(launch)
+            yield from self._copy(launch)
         if launch.semaphore_type:
             self._semaphore(launch)
-        return count / BYTES_PER_US
 
-    def _copy(self, launch: methods.LAUNCH_DMA) -> int:
-        """Copy the lines; return how many bytes."""
+    def _copy(self, launch: methods.LAUNCH_DMA) -> Iterator[float]:
+        """Copy the lines piece by piece."""
         if launch.remap_enable or not launch.src_memory_layout or not launch.dst_memory_layout:
             raise Refused(f"LAUNCH_DMA {int(launch):#x}: block-linear layouts and remapping are not modelled")
         size_bytes, lines = self._get("LINE_LENGTH_IN"), self._get("LINE_COUNT") if launch.multi_line_enable else 1
-        if lines > MAX_LINES or size_bytes * lines > MAX_LINE_BYTES:
-            raise Refused(f"{lines} lines of {size_bytes} bytes")
         source = self._get("OFFSET_IN_UPPER") << 32 | self._get("OFFSET_IN_LOWER")
         target = self._get("OFFSET_OUT_UPPER") << 32 | self._get("OFFSET_OUT_LOWER")
         pitch_in, pitch_out = _signed(self._get("PITCH_IN")), _signed(self._get("PITCH_OUT"))
         read, write = self._reader(launch), self._writer(launch)
         if pitch_in == pitch_out == size_bytes:
             size_bytes, lines = size_bytes * lines, 1
+        moved = 0
         for line in range(lines):
-            write(target + line * pitch_out, read(source + line * pitch_in, size_bytes))
-        return size_bytes * lines
+            for at in range(0, size_bytes, PIECE_BYTES):
+                count = min(PIECE_BYTES, size_bytes - at)
+                write(target + line * pitch_out + at, read(source + line * pitch_in + at, count))
+                # a short line costs as much as a full burst
+                moved += max(count, BURST_BYTES)
+                if moved >= PIECE_BYTES:
+                    yield moved / BYTES_PER_US
+                    moved = 0
+        if moved:
+            yield moved / BYTES_PER_US
 
     def _aperture(self, mode: int) -> Aperture:
         if not self._privileged:

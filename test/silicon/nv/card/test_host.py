@@ -5,6 +5,7 @@ The channel is made as the resource manager makes it, by its addresses; the door
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -279,3 +280,39 @@ def test_two_channels_order_their_work_by_a_semaphore(bench):
     bench.push(*semaphore(0x8000, 9, RELEASE))
     bench.card.clock.sleep_us(2_000)
     assert bench.peek(0x11000) == b"done"
+
+
+PLACES = (0, 0x5C, 0x6C, 0x10, 0x1C, 0x20, 0x78, 0x34, 0x240, 0x300, 0x400, 0x410, 0x418, 0x700, 0x260)
+VALUES = (0, 1, 2, COPY, 0x8000, 0x10000, 0x182, 0x382)
+
+
+def garbage(rng):
+    """Return a run of words: half of it methods that exist with data that may make sense, the rest anything."""
+    words = incr(CE, 0, COPY) if rng.random() < 0.8 else []
+    for _ in range(rng.randrange(1, 12)):
+        kind = rng.random()
+        if kind < 0.5:
+            data = [rng.choice([*VALUES, rng.getrandbits(16), rng.getrandbits(32)]) for _ in range(rng.randrange(1, 9))]
+            words += incr(rng.choice([HOST, CE]), rng.choice(PLACES), *data)
+        elif kind < 0.7:
+            words.append(4 << 29 | rng.getrandbits(13) << 16 | rng.choice([HOST, CE]) << 13 | rng.randrange(0x200))
+        else:
+            words.append(rng.getrandbits(32))
+    return words
+
+
+@pytest.mark.seeds(2)
+def test_garbage_ends_in_an_error_or_a_wait(bench, seed):
+    """Whatever the words are, the channel works, waits for a semaphore, or stops with an error that is told."""
+    rng = random.Random(seed)
+    for _ in range(100):
+        bench.push(*garbage(rng))
+        bench.card.clock.sleep_us(3_000)
+        if not bench.failed and not bench.card.witness.unfinished():
+            continue
+        assert all(code in (31, 32) and text for _, code, text in bench.failed)
+        bench.failed.clear()
+        bench.card.engines.remove(bench.channel)
+        bench.card.engines.add(bench.channel)
+        bench.card.vram.write(USERD + 0x88, bytes(8))
+        bench.put = 0
