@@ -2,7 +2,8 @@
 
 `layouts`: the release whose generated rows apply. A comparison of the headers of 535.113.01 and 535.261.03 (SDK
 controls, rpc structures, static configuration, queues) finds two differences in what is used here: the end of
-GspSystemInfo, and RC_TRIGGERED, which is in 535.113.01 as it is in 545.
+GspSystemInfo, and RC_TRIGGERED, which is in 535.113.01 as it is in 545. One of 570.144 and 570.195.03 finds the end of
+GspSystemInfo only. Since 550 the shader masks are not in the static information; drivers ask by controls.
 """
 
 from __future__ import annotations
@@ -30,5 +31,7 @@ ROWS = {
         Release("535.113.01", "535.261.03", "545.29.06", 664, (0x23, 0x05)),
         # what NVIDIA's open kernel modules of Debian 12 load
         Release("535.261.03", "535.261.03", "535.261.03", 672, (0x23, 0x05)),
+        # what nouveau of later kernels loads
+        Release("570.144", "570.195.03", "570.195.03", 928, (0x29, 0x0C)),
     )
 }

@@ -24,7 +24,8 @@ def build(board: Board, chip: Chip, layout: MemoryMap, release: str) -> bytes:
     """Return the answer in the layout of a release."""
     info = gsp_static.GspStaticConfigInfo.at(release)()
     _identity(info, chip)
-    _shaders(info, board)
+    if _has(info, "gpcInfo"):
+        _shaders(info, board)
     _frame(info, board, layout)
     for engine in board.engines:
         info.engineCaps[engine.nv2080_type // 32] |= 1 << engine.nv2080_type % 32
@@ -39,6 +40,11 @@ def build(board: Board, chip: Chip, layout: MemoryMap, release: str) -> bytes:
     return bytes(memory(info))
 
 
+def _has(info: gsp_static.GspStaticConfigInfo, name: str) -> bool:
+    """Return whether a release's layout has a member: 550 and later lack some."""
+    return hasattr(info, name)
+
+
 def _identity(info: gsp_static.GspStaticConfigInfo, chip: Chip) -> None:
     uuid = identity.uuid(chip)
     info.gidInfo.flags = rm_ctrl_2080_gpu.NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY
@@ -48,7 +54,9 @@ def _identity(info: gsp_static.GspStaticConfigInfo, chip: Chip) -> None:
     info.gpuNameString[0 : len(name)] = name
     info.gpuShortNameString[0 : len(name)] = identity.short_name(chip)
     info.gpuNameString_Unicode[0 : len(name)] = list(name)
-    info.computeBranding, info.bIsTesla = TESLA, 1
+    info.bIsTesla = 1
+    if _has(info, "computeBranding"):
+        info.computeBranding = TESLA
     info.bVbiosValid = 1
     info.vbiosSubVendor, info.vbiosSubDevice = identity.VENDOR, chip.subsystem_id
 

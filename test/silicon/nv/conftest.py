@@ -121,7 +121,7 @@ class Cpu:
             rows += struct.pack("<QQQBB6x", int.from_bytes(name, "big"), address, size, 1, 1)
         self.put(self.arguments, rows)
         if system_info:
-            self.push(72, bytes({"535.113.01": 664, "535.261.03": 672}[self.release]))
+            self.push(72, bytes({"535.113.01": 664, "535.261.03": 672, "570.144": 928}[self.release]))
             self.push(73, self.registry({"RMSecBusResetEnable": 1}))
         return self
 
@@ -267,15 +267,18 @@ class Cpu:
 
     def root(self, client=0xC1D00001):
         """Make a client, a device 0x80 and a subdevice 0x2080 of it; return the client."""
-        assert self.alloc(client, 0, 0, 0, struct.pack("<II100x", client, 1))[0] == 0
+        size = 120 if self.release == "570.144" else 108
+        assert self.alloc(client, 0, 0, 0, struct.pack("<II", client, 1).ljust(size, b"\0"))[0] == 0
         assert self.alloc(client, client, 0x80, 0x80, bytes(56))[0] == 0
         assert self.alloc(client, 0x80, 0x2080, 0x2080, bytes(4))[0] == 0
         return client
 
     def internal(self):
         """Return the handles of the firmware's own client and subdevice, from the static information."""
-        body = self.call(65, bytes(2168)).body
-        client, _, subdevice = struct.unpack_from("<3I", body, 2152)
+        size, at = (1656, 1600) if self.release == "570.144" else (2168, 2152)
+        body = self.call(65, bytes(size)).body
+        assert len(body) == size
+        client, _, subdevice = struct.unpack_from("<3I", body, at)
         return client, subdevice
 
 

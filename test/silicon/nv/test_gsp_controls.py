@@ -13,6 +13,8 @@ from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.silicon.nv.gsp.ports import Aperture
+from ringup.silicon.nv.rm.classes import Kind
+from ringup.silicon.nv.rm.controls.every import CONTROLS
 
 OK, INVALID_ADDRESS, INVALID_ARGUMENT, INVALID_PARAMS, NOT_SUPPORTED = 0, 0x1E, 0x1F, 0x3A, 0x56
 RELEASE = "535.261.03"
@@ -527,3 +529,26 @@ def test_temperatures_are_asked_by_instructions(board):
     assert execute((0x777, 0), (0x1500, 0), flags=1)[1] == 1
     assert execute(version=2)[0] == INVALID_PARAMS
     assert execute(count=33)[0] == INVALID_ARGUMENT
+
+
+def test_a_later_release_has_its_own_layouts(up):
+    """570.144: every row answers in the layout of that release, or is unmodelled there."""
+    cpu = up(release="570.144")
+    cpu.root()
+    client, subdevice = cpu.internal()
+    answered = 0
+    for row in CONTROLS.rows.values():
+        if row.kind is not Kind.SUBDEVICE or row.layout is None:
+            continue
+        if row.name.endswith("GET_CONSTRUCTED_FALCON_INFO"):
+            # gone since
+            assert cpu.control(client, subdevice, row.command, bytes(1284))[0] == NOT_SUPPORTED
+            continue
+        size = row.layout.at("570.195.03").SIZE
+        params = HEADS.get(row.command, b"").ljust(size, b"\0")
+        status, data = cpu.control(client, subdevice, row.command, params)
+        assert (len(data), status != INVALID_PARAMS) == (size, True), row.name
+        answered += 1
+    assert answered > 60
+    assert [*cpu.firmware.session.manager.unmodelled] == ["control 0x20800a42"]
+    assert cpu.firmware.violations == []

@@ -42,7 +42,9 @@ NO_SUBTREE = 0xFF  # NV2080_INTR_INVALID_SUBTREE
 
 def _chip_info(request: Request, params: internal.NV2080_CTRL_INTERNAL_GPU_GET_CHIP_INFO_PARAMS) -> None:
     chip = request.manager.chip
-    params.bar1Size = chip.bar1_bytes >> 20
+    if hasattr(params, "bar1Size"):
+        # releases since 550 ask for it elsewhere
+        params.bar1Size = chip.bar1_bytes >> 20
     params.pciDeviceId, params.pciSubDeviceId = identity.pci_ids(chip)
     params.pciRevisionId = chip.revision
     for index in range(len(params.regBases)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ringup.autogen.nv import status
 from ringup.autogen.structs import Struct
+from ringup.errors import NotSupported
 from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.manager import BLOCK, Manager
 from ringup.silicon.nv.rm.objects import Resource
@@ -73,6 +74,14 @@ def accept(request: Request, params: object) -> None:
     """Do nothing: what is asked for has no effect on this card that anyone can see."""
 
 
+def _has(manager: Manager, control: Control) -> bool:
+    """Return whether the running release has the control: its parameters have a layout there."""
+    try:
+        return control.layout is None or manager.layout(control.layout).SIZE > 0
+    except NotSupported:
+        return False
+
+
 class Controls:
     """All rows, by command."""
 
@@ -90,7 +99,7 @@ class Controls:
         """
         target = manager.find(client_handle, handle)
         control = self.rows.get(command)
-        if control is None:
+        if control is None or not _has(manager, control):
             manager.unmodelled[f"control {command:#010x}"] += 1
             manager.log.note(BLOCK, "unmodelled", "control {:#010x} of {} bytes on {}", command, len(data), target)
             raise RmError(status.NV_ERR_NOT_SUPPORTED, f"control {command:#010x} is not modelled")
