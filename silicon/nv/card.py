@@ -145,7 +145,7 @@ class VirtualNvidia(SlotCard):
         # GSP-RM takes the mailboxes over
         self.gsp.mailbox0.value = self.gsp.mailbox1.value = 0
         if loaded.resumes:
-            self.firmware_of_gsp.resume(loaded.arguments)
+            self.firmware_of_gsp.resume()
         else:
             boot = Boot(loaded.arguments, loaded.release, loaded.reserved_start, loaded.fb_bytes)
             self.firmware_of_gsp.start(boot)

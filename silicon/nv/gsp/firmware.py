@@ -71,11 +71,11 @@ class GspFirmware:
         self.phase = Phase.STARTING
         self._after(BOOT_US, self._begin)
 
-    def resume(self, libos_arguments: int) -> None:
+    def resume(self) -> None:
         """Start again after a sleep, as the loader does with the state that it saved when the firmware stopped."""
         self.unload()
         self.phase = Phase.STARTING
-        self._after(BOOT_US, lambda: self._wake(libos_arguments))
+        self._after(BOOT_US, self._wake)
 
     def channel_failed(self, channel: Channel, code: int, text: str) -> None:
         """The card found an error of a channel: it is stopped, and the CPU is told. `code`: ROBUST_CHANNEL_*."""
@@ -145,7 +145,7 @@ class GspFirmware:
             self.session.violations.append(f"{kind}: {error}")
         self.phase = Phase.STUCK
 
-    def _wake(self, libos_arguments: int) -> None:
+    def _wake(self) -> None:
         """Go on where the firmware stopped. Inference from nouveau, which touches neither pointers nor sequence numbers
         and describes the system to the first start only: the queues go on too, and INIT_DONE comes by itself.
         """
@@ -155,7 +155,7 @@ class GspFirmware:
             self._stuck(queue.QueueError("resume", "nothing was saved"))
             return
         try:
-            self._check_places(session, libos_arguments)
+            self._check_places(session)
             whole = sleep.resume(session.manager)
         except (queue.QueueError, ValueError) as error:
             self._stuck(error)
@@ -167,16 +167,19 @@ class GspFirmware:
         session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
         self._work()
 
-    def _check_places(self, session: Session, libos_arguments: int) -> None:
-        """Check that the arguments say that the firmware resumes, and name the same queues."""
-        found = libos.regions(self.memory, libos_arguments)
-        places = libos.arguments(self.memory, found, session.release.layouts)
+    def _check_places(self, session: Session) -> None:
+        """Check that the arguments say that the firmware resumes, and name the same queues.
+
+        The list of regions is not read again: nouveau frees it after INIT_DONE (r535_gsp_postinit), and keeps only the
+        page of arguments. On metal what was read is in the saved state.
+        """
+        places = libos.arguments(self.memory, session.regions, session.release.layouts)
         if not places.resumed or replace(places, resumed=False) != session.places:
             raise queue.QueueError("resume", f"the arguments are {places}")
 
     def _open_queues(self, session: Session, boot: Boot) -> None:
-        regions = libos.regions(self.memory, boot.libos_arguments)
-        places = libos.arguments(self.memory, regions, session.release.layouts)
+        session.regions = libos.regions(self.memory, boot.libos_arguments)
+        places = libos.arguments(self.memory, session.regions, session.release.layouts)
         session.places = replace(places, resumed=False)
         shared = queue.SharedMemory(self.memory, places.shared, places.pages)
         command = queue.ring_of_cpu(shared, places.command)

@@ -9,7 +9,7 @@ from ringup.autogen.nv import gsp_rpc as rpc
 from ringup.autogen.structs import memory as struct_bytes
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.gsp import calls
-from ringup.silicon.nv.gsp.libos import Queues
+from ringup.silicon.nv.gsp.libos import Queues, Region
 from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
 from ringup.silicon.nv.gsp.queue import Receiver, Sender
 from ringup.silicon.nv.gsp.releases import Release
@@ -50,7 +50,8 @@ class Session:
         self.registry: dict[str, int | bytes] | None = None
         self.initialised = False
         self.ending = self.sleeping = False
-        # where the queues are, to compare after a sleep
+        # the regions that the CPU gave, and where the queues are: to go on after a sleep
+        self.regions: dict[str, Region] = {}
         self.places: Queues | None = None
         self.violations: list[str] = []
         self._waiting: deque[bytes] = deque()

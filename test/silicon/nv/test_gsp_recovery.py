@@ -143,7 +143,9 @@ def wake(cpu, *, resumed=1):
     """Start as after a sleep: the arguments say so, and nothing else changed."""
     # bInPMTransition, behind oldLevel and flags
     cpu.put(HOST + 0x2000 + 48 + 8, bytes((resumed,)))
-    cpu.firmware.resume(cpu.arguments)
+    # nouveau has freed the list of regions
+    cpu.put(cpu.arguments, bytes(range(256)))
+    cpu.firmware.resume()
     cpu.settle()
 
 
