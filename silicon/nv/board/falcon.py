@@ -87,7 +87,7 @@ class Falcon:
     # --- registers ----------------------------------------------------------------------------------------------
     def _wire_registers(self, registers: Registers) -> None:
         base = self.row.base
-        cell = partial(registers.cell, base=base)
+        cell = partial(registers.cell, base=base, owner=self.row.prefix)
         self.irq_status = cell(regs.NV_PFALCON_FALCON_IRQSTAT, fixed=ALL)
         cell(regs.NV_PFALCON_FALCON_IRQSCLR).on_write = self._clear_irqs
         self._irq_mask = cell(regs.NV_PFALCON_FALCON_IRQMASK, fixed=ALL)
@@ -101,11 +101,11 @@ class Falcon:
         self.os_version = cell(regs.NV_PFALCON_FALCON_OS)
         self.chip_id = cell(regs.NV_PFALCON_FALCON_RM)
         cell(regs.NV_PFALCON_FALCON_DEBUGINFO)
-        registers.at(base + ITFEN, "FALCON_ITFEN")
-        registers.at(base + DEBUG_STATUS, "FALCON_DEBUG_STATUS", fixed=ALL)
+        registers.at(base + ITFEN, f"{self.row.prefix}FALCON_ITFEN")
+        registers.at(base + DEBUG_STATUS, f"{self.row.prefix}FALCON_DEBUG_STATUS", fixed=ALL)
         blocks = self.row.imem_bytes // BLOCK_BYTES | self.row.dmem_bytes // BLOCK_BYTES << 9
         cell(regs.NV_PFALCON_FALCON_HWCFG, reset=blocks, fixed=ALL)
-        registers.at(base + HWCFG1, "FALCON_HWCFG1", reset=HWCFG1_VALUE, fixed=ALL)
+        registers.at(base + HWCFG1, f"{self.row.prefix}FALCON_HWCFG1", reset=HWCFG1_VALUE, fixed=ALL)
         self._hwcfg2 = cell(regs.NV_PFALCON_FALCON_HWCFG2, fixed=ALL)
         self._hwcfg2.on_read = self._configuration
         self._dma_control = cell(regs.NV_PFALCON_FALCON_DMACTL, fixed=DMACTL_SCRUBBING)
@@ -115,14 +115,14 @@ class Falcon:
         self._control.on_read = lambda: self._control.value & ~CPUCTL_START
         cell(regs.NV_PFALCON_FALCON_CPUCTL_ALIAS).on_write = self._start_by_alias
         self._boot_vector = cell(regs.NV_PFALCON_FALCON_BOOTVEC)
-        registers.at(base + ENGINE_RESET, f"{self.name.upper()}_FALCON_ENGINE").on_write = self._engine_reset
+        registers.at(base + ENGINE_RESET, f"{self.row.prefix}FALCON_ENGINE").on_write = self._engine_reset
         for group in range(4):
             word = getattr(regs, f"NV_PFALCON_FALCON_COMMON_SCRATCH_GROUP_{group}")
             for index in range(4):
                 cell(word, index)
 
     def _wire_memory_ports(self, registers: Registers) -> None:
-        cell = partial(registers.cell, base=self.row.base)
+        cell = partial(registers.cell, base=self.row.base, owner=self.row.prefix)
         self._code_port = cell(regs.NV_PFALCON_FALCON_IMEMC)
         self._code_tag = cell(regs.NV_PFALCON_FALCON_IMEMT)
         code = cell(regs.NV_PFALCON_FALCON_IMEMD)
@@ -137,18 +137,20 @@ class Falcon:
         command = cell(regs.NV_PFALCON_FALCON_DMATRFCMD)
         # a transfer ends within the time of the write
         command.on_read, command.on_write = lambda: DMA_IDLE, self._transfer
-        interface = partial(registers.cell, base=self.row.fbif)
+        interface = partial(registers.cell, base=self.row.fbif, owner=self.row.prefix)
         self._contexts = [interface(regs.NV_PFALCON_FBIF_TRANSCFG, index) for index in range(CONTEXTS)]
         self._interface = interface(regs.NV_PFALCON_FBIF_CTL)
 
     def _wire_second_page(self, registers: Registers) -> None:
-        cell = partial(registers.cell, base=self.row.base2)
+        cell = partial(registers.cell, base=self.row.base2, owner=self.row.prefix)
         self.riscv_irq_mask: Cell | None = None
         self.riscv_irq_destination: Cell | None = None
         self._core_select: Cell | None = None
         if registers.has(regs.NV_PFALCON_FALCON_INTR_RETRIGGER):
             for index in range(2):
-                again = registers.cell(regs.NV_PFALCON_FALCON_INTR_RETRIGGER, index, self.row.base)
+                again = registers.cell(
+                    regs.NV_PFALCON_FALCON_INTR_RETRIGGER, index, self.row.base, owner=self.row.prefix
+                )
                 again.on_write = lambda value: self._retrigger()
         if self.chip.boots_from_hs:
             self._algorithm = cell(regs.NV_PFALCON2_FALCON_MOD_SEL)

@@ -31,6 +31,11 @@ class FalconRow:
     dmem_bytes: int
     riscv: bool = True
 
+    @property
+    def prefix(self) -> str:
+        """What logs put in front of the names of its registers, which all falcons share."""
+        return f"{self.name.upper()}."
+
 
 @dataclass(frozen=True, slots=True)
 class ChipRow:

@@ -51,10 +51,10 @@ def published(chip: ChipRow) -> dict[int, str]:
     """Return the names of all published registers by address; arrays element by element."""
     names: dict[int, str] = {}
 
-    def add(word: type[Word], base: int) -> None:
+    def add(word: type[Word], base: int, owner: str = "") -> None:
         first = place(chip.name, word)
         for index in range(first.elements):
-            name = word.__name__ if first.elements == 1 else f"{word.__name__}({index})"
+            name = owner + (word.__name__ if first.elements == 1 else f"{word.__name__}({index})")
             names.setdefault(base + first.offset + index * first.stride, name)
 
     for row in chip.falcons:
@@ -62,7 +62,7 @@ def published(chip: ChipRow) -> dict[int, str]:
             for word in module.PLACES[chip.name]:
                 second = word.__name__.startswith("NV_PFALCON2")
                 interface = word.__name__.startswith("NV_PFALCON_FBIF")
-                add(word, row.fbif if interface else row.base2 if second else base)
+                add(word, row.fbif if interface else row.base2 if second else base, row.prefix)
     for word in mmu.PLACES[chip.name]:
         if word.__name__.startswith("NV_PFALCON"):
             continue
@@ -113,11 +113,21 @@ class Registers:
 
     # --- making it ----------------------------------------------------------------------------------------------
     def cell(
-        self, word: type[Word], index: int = 0, base: int = 0, *, reset: int = 0, fixed: int = 0, clears: int = 0
+        self,
+        word: type[Word],
+        index: int = 0,
+        base: int = 0,
+        *,
+        reset: int = 0,
+        fixed: int = 0,
+        clears: int = 0,
+        owner: str = "",
     ) -> Cell:
-        """Make the cell of a published register, element `index` of an array, relative to `base`."""
+        """Make the cell of a published register, element `index` of an array, relative to `base`. `owner`: whose it is,
+        in front of the name.
+        """
         where = place(self.chip.name, word)
-        name = word.__name__ if where.elements == 1 else f"{word.__name__}({index})"
+        name = owner + (word.__name__ if where.elements == 1 else f"{word.__name__}({index})")
         return self.at(base + where.offset + index * where.stride, name, reset=reset, fixed=fixed, clears=clears)
 
     def has(self, word: type[Word]) -> bool:
