@@ -1,7 +1,8 @@
 """Runs in a guest: makes nouveau move a buffer between video memory and host memory, and checks every byte.
 
 A channel submits a pushbuffer that does nothing, once for each place that the buffer must be in; the kernel moves it
-there first, with its copy engine and fences. Source: Linux's include/uapi/drm/nouveau_drm.h.
+there first, with its copy engine and fences. With an address as argument the channel releases a semaphore there
+instead. Source: Linux's include/uapi/drm/nouveau_drm.h.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ CHANNEL_ALLOC, GEM_NEW, GEM_PUSHBUF, GEM_CPU_PREP = 0x02, 0x40, 0x41, 0x42
 # the engine that a channel is for: in these handles since Kepler
 COPY_ENGINE = 0x30
 ANY = 0xFFFF_FFFF
-# immediate data 0 to the host's method NOP
-NOP = 4 << 29 | 0x8 >> 2
-SIZE = 256 << 10
+# immediate data 0 to the host's method NOP; the header of its five methods from SEM_ADDR_LO to SEM_EXECUTE
+NOP, SEMAPHORE = 4 << 29 | 0x8 >> 2, 1 << 29 | 5 << 16 | 0x5C >> 2
+RELEASE = 1
+# each byte is an access through BAR1 while the buffer is in video memory
+SIZE = 64 << 10
 MOVES = (VRAM, GART, VRAM, GART)
 
 
@@ -43,22 +46,31 @@ def prepare(device: int, handle: int) -> None:
     fcntl.ioctl(device, 1 << 30 | 8 << 16 | ord("d") << 8 | 0x40 + GEM_CPU_PREP, struct.pack("<II", handle, 4))
 
 
-def main() -> int:
-    """Move the buffer, and print each place once its bytes were right."""
+def submit(device: int, channel: int, push: int, dwords: int, *others: tuple[int, int]) -> None:
+    """Submit the words in the buffer `push`; each of the others is a buffer and the place where it must be."""
+    used = ((push, GART), *others)
+    buffers = bytearray(b"".join(struct.pack("<QIIIIIIQ", 0, one, at, at, at, 0, 0, 0) for one, at in used))
+    pushes = bytearray(struct.pack("<IIQQ", 0, 0, 0, 4 * dwords))
+    places = address(buffers), address(pushes)
+    ask(device, GEM_PUSHBUF, "<IIQIIQQIIQQ", channel, len(used), places[0], 0, 1, 0, places[1], 0, 0, 0, 0)
+
+
+def main(words: list[str]) -> int:
+    """Move the buffer and name each place once its bytes were right, or release a semaphore."""
     device = os.open("/dev/dri/renderD128", os.O_RDWR)
     channel = ask(device, CHANNEL_ALLOC, "<IIiII16II", ANY, COPY_ENGINE, 0, 0, 0, *[0] * 16, 0)[2]
-    push, words = buffer(device, GART, 4096)
-    words[:4] = struct.pack("<I", NOP)
+    push, content = buffer(device, GART, 4096)
+    if words:
+        place = int(words[0], 0)
+        content[:24] = struct.pack("<6I", SEMAPHORE, place & ANY, place >> 32, 1, 0, RELEASE)
+        submit(device, channel, push, 6)
+        return 0
+    content[:4] = struct.pack("<I", NOP)
     data, view = buffer(device, VRAM | GART, SIZE)
-    pattern = b"".join(struct.pack("<I", n * 2654435761 & 0xFFFFFFFF) for n in range(SIZE // 4))
+    pattern = b"".join(struct.pack("<I", n * 2654435761 & ANY) for n in range(SIZE // 4))
     view[:] = pattern
     for place in MOVES:
-        buffers = struct.pack("<QIIIIIIQ", 0, push, GART, 0, GART, 0, 0, 0)
-        buffers += struct.pack("<QIIIIIIQ", 0, data, place, place, place, 0, 0, 0)
-        pushes = struct.pack("<IIQQ", 0, 0, 0, 4)
-        keep = [bytearray(buffers), bytearray(pushes)]
-        at = [address(one) for one in keep]
-        ask(device, GEM_PUSHBUF, "<IIQIIQQIIQQ", channel, 2, at[0], 0, 1, 0, at[1], 0, 0, 0, 0)
+        submit(device, channel, push, 1, (data, place))
         prepare(device, data)
         if view[:] != pattern:
             sys.stdout.write(f"the bytes are wrong in place {place}\n")
@@ -75,4 +87,4 @@ def address(data: bytearray) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -39,6 +39,8 @@ class Story:
     served: Served
     chip: str
     log: str = ""
+    # faults that a test wanted
+    faults: int = 0
 
     def sees(self, pattern: str) -> None:
         """Check that the kernel printed a message since the last loading."""
@@ -77,7 +79,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def nothing_wrong(story: Story) -> Iterator[None]:
     yield
     assert story.served.violations() == []
-    assert story.recorded("fault") == []
+    assert story.recorded("fault")[story.faults :] == []
     unexplained = set(story.recorded("unmodelled"))
     assert {text for text in unexplained if not any(re.fullmatch(known, text) for known in NOT_YET)} == set()
 
@@ -104,6 +106,24 @@ def test_rung_02_buffers_move_by_the_copy_engine(story):
         "right in place 2",
         "right in place 4",
     ]
+
+
+def test_rung_02_a_page_fault_is_reported_with_its_address(story):
+    story.guest.dmesg()
+    story.served.mark("a channel writes to an address that is not mapped")
+    story.guest.check(f"{sys.executable} {boot_files.HERE / 'nouveau_moves.py'} 0x123456789000", LOAD_S)
+    story.faults = 1
+    (fault,) = story.recorded("fault")
+    assert "write to 0x123456789000" in fault
+    end, story.log = time.monotonic() + 60, ""
+    while "rc engn" not in story.log and time.monotonic() < end:
+        story.log += story.guest.dmesg()
+        time.sleep(0.2)
+    # ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+    story.sees(r"Xid:31 .*write to 0x123456789000")
+    story.sees(r"rc engn:\S+ chid:\d+ type:31")
+    # others go on
+    test_rung_02_buffers_move_by_the_copy_engine(story)
 
 
 def test_rung_02_unload_and_reload(story):
