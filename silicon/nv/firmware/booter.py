@@ -41,7 +41,7 @@ class BooterError(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What was loaded: GSP-RM's release, the memory layout of the metadata, the bus address of its arguments, and
-    whether it goes on after a sleep.
+    whether it goes on after a sleep; then it remembers its arguments itself.
     """
 
     release: str
@@ -109,10 +109,8 @@ class Booter:
         # the driver left 0: everything is checked
         meta.verified, meta.bootCount = gsp_boot.GSP_FW_WPR_META_VERIFIED, 1
         vram.write(meta.gspFwWprStart, bytes(memory(meta)))
-        # GUESS: GSP-RM keeps where its arguments are; after a sleep nouveau does not tell it again
-        arguments = self._gsp.mailbox0.value | self._gsp.mailbox1.value << 32
-        vram.write(meta.gspFwHeapOffset, arguments.to_bytes(8, "little"))
         self._vram.protect(meta.gspFwWprStart, meta.gspFwWprEnd)
+        arguments = self._gsp.mailbox0.value | self._gsp.mailbox1.value << 32
         return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, arguments)
 
     # --- sleep ------------------------------------------------------------------------------------------------------
@@ -149,8 +147,7 @@ class Booter:
             raise _Refused(BooterError.BAD_IMAGE, "the GSP-RM that was saved is none for this chip")
         self._vram.vram.write(start, region)
         self._vram.protect(start, meta.gspFwWprEnd)
-        arguments = int.from_bytes(region[meta.gspFwHeapOffset - start :][:8], "little")
-        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, arguments, resumes=True)
+        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, 0, resumes=True)
 
     def _check_layout(self, meta: GspFwWprMeta) -> None:
         """Check that the parts follow each other, aligned, inside the board's memory."""
