@@ -54,10 +54,12 @@ def test_a_file_costs_the_same_on_every_computer(clock, slowness):
 def test_time_outside_the_tests_counts_too(clock, slowness):
     counter = counter_on(slowness)
     for number in range(50):
-        run(counter, clock, f"{number}.py", 19 * slowness)
+        run(counter, clock, f"{number}.py", (cost.TOTAL_SECONDS / 50 - 1) * slowness)
     clock["seconds"] += 51 * slowness
-    assert counter.total() == pytest.approx(1001)
-    assert counter.above() == ["the suite: 1001 standard CPU s, its budget is 1000"]
+    assert counter.total() == pytest.approx(cost.TOTAL_SECONDS + 1)
+    assert counter.above() == [
+        f"the suite: {cost.TOTAL_SECONDS + 1} standard CPU s, its budget is {cost.TOTAL_SECONDS}"
+    ]
 
 
 def test_workers_add_up(clock):
