@@ -422,20 +422,8 @@ class VirtualRadeon(SlotCard):
         self.log.note("card", "reset", "{}", kind)
         self._reset_blocks(keep_scratch=False)
 
-    def summary(self) -> dict[str, object]:
-        """Return a short summary of the card's state, for reports."""
-        return {
-            "card": f"virtual {self.chip.name} ({self.chip.product})",
-            "time_us": self.clock.now_us,
-            "link": "up" if self.tree.link_up else "down",
-            "memory decoding": self.gpu.decodes_memory,
-            "bus mastering": self.gpu.masters_bus,
-            "power state": f"D{self.gpu.power_state}",
-            "bytes waiting in HDP": self.hdp.holds,
-            "interrupts pending": len(self.interrupts.pending),
-            "registers used that are not modelled": len({event.values[0] for event in self.log.find("unmodelled")}),
-            "violations": [event.text for event in self.violations],
-        }
+    def _shown(self) -> tuple[str, str, dict[str, object]]:
+        return self.chip.name, self.chip.product, {"bytes waiting in HDP": self.hdp.holds}
 
 
 def _sized(chip: ChipRow, vram_bytes: int | None, bar0_bytes: int) -> ChipRow:

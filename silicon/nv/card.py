@@ -172,20 +172,8 @@ class VirtualNvidia(SlotCard):
             part.reset()
         self.vram.lose()
 
-    def summary(self) -> dict[str, object]:
-        """Return a short summary of the card's state, for reports."""
-        return {
-            "card": f"virtual {self.chip.name} ({self.chip.product})",
-            "time_us": self.clock.now_us,
-            "link": "up" if self.tree.link_up else "down",
-            "memory decoding": self.gpu.decodes_memory,
-            "bus mastering": self.gpu.masters_bus,
-            "power state": f"D{self.gpu.power_state}",
-            "GSP-RM runs": self.gsp.riscv_active,
-            "interrupts pending": len(self.interrupts.pending),
-            "registers used that are not modelled": len({event.values[0] for event in self.log.find("unmodelled")}),
-            "violations": [event.text for event in self.violations],
-        }
+    def _shown(self) -> tuple[str, str, dict[str, object]]:
+        return self.chip.name, self.chip.product, {"GSP-RM runs": self.gsp.riscv_active}
 
 
 class _FalconMemory:

@@ -88,6 +88,26 @@ class SlotCard(ABC):
         """The name that opens a card of this kind."""
 
     @abstractmethod
+    def _shown(self) -> tuple[str, str, dict[str, object]]:
+        """Return the chip's name, its product, and what its summary tells beyond every card's."""
+
+    def summary(self) -> dict[str, object]:
+        """Return a short summary of the card's state, for reports."""
+        chip, product, more = self._shown()
+        return {
+            "card": f"virtual {chip} ({product})",
+            "time_us": self.clock.now_us,
+            "link": "up" if self.tree.link_up else "down",
+            "memory decoding": self.gpu.decodes_memory,
+            "bus mastering": self.gpu.masters_bus,
+            "power state": f"D{self.gpu.power_state}",
+            **more,
+            "interrupts pending": len(self.interrupts.pending),
+            "registers used that are not modelled": len({event.values[0] for event in self.log.find("unmodelled")}),
+            "violations": [event.text for event in self.violations],
+        }
+
+    @abstractmethod
     def _function_reset(self, kind: str) -> None:
         """Reset the chip too, after a reset that came over the bus."""
 
