@@ -113,6 +113,8 @@ class VirtualNvidia(SlotCard):
         self.bars = {
             index: Bar(f"BAR {index}", self.path, target, self._size_of(index)) for index, target in targets.items()
         }
+        for index in (1, 3):
+            self.bars[index].is_memory = True
         rom_bytes = self.gpu.row.rom_bytes
         self.rom = Bar("ROM", self.path, _Rom(self.image), lambda: rom_bytes, lambda: self.gpu.decodes_rom)
 

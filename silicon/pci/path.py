@@ -113,6 +113,8 @@ class Bar:
         self.mappable = True
         # whether the processor maps the window with write combining, if it has the buffers: see `PostedWrites`
         self.combined = False
+        # whether there is memory behind it, which does not see how many writes its bytes came in
+        self.is_memory = False
 
     @property
     def size_bytes(self) -> int:
@@ -175,6 +177,23 @@ class Bar:
         path.clock.advance_ns(WRITE_NS * -(-len(data) // LINE_BYTES))
         if claimed:
             self._post(offset, bytes(data))
+
+    def write_run(self, offset: int, data: bytes, size_bytes: int) -> None:
+        """Write adjacent words of `size_bytes` each, aligned, in the order of their addresses; each is one request.
+        Memory gets their bytes together, registers word by word.
+        """
+        path = self._path
+        if not self.is_memory or not path.memory_open or not path.faults.none_on:
+            for at in range(0, len(data), size_bytes):
+                self.write(offset + at, int.from_bytes(data[at : at + size_bytes], "little"), size_bytes)
+            return
+        if offset % size_bytes or len(data) % size_bytes:
+            raise ValueError(f"{len(data)} bytes at {offset:#x} are no words of {size_bytes} bytes")
+        self._check_block(offset, len(data))
+        claimed = self._claimed(len(data), write=True)
+        path.clock.advance_ns(WRITE_NS * (len(data) // size_bytes))
+        if claimed:
+            self._post(offset, data)
 
     def answer(self, offset: int, size_bytes: int) -> bytes | None:
         """Handle a read that another bus routes here and times; return None if nothing answers."""

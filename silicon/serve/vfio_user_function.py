@@ -183,6 +183,20 @@ class ServedFunction:
         else:
             bar.write_block(offset, data)
 
+    def write_run(self, index: int, offset: int, data: bytes, size_bytes: int) -> None:
+        """Write adjacent words of `size_bytes` each, as many writes would."""
+        bar = self.card.bars.get(index)
+        plain = size_bytes in SINGLE and not offset % size_bytes and offset + len(data) <= self._writable_bytes(index)
+        if bar is not None and plain and index != CONFIG:
+            bar.write_run(offset, data, size_bytes)
+            return
+        for at in range(0, max(len(data), 1), max(size_bytes, 1)):
+            self.write(index, offset + at, data[at : at + size_bytes])
+
+    def _writable_bytes(self, index: int) -> int:
+        region = self.region(index, can_map=False)
+        return region.size_bytes if region.flags & WRITE else 0
+
     def reset(self) -> None:
         """Reset the function by its mildest reset, and restore its configuration space."""
         self.card.reset(self.card.resets()[0])

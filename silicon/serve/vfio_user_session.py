@@ -144,13 +144,10 @@ class Session:
     def _write_multi(self, message: Message) -> Answer:
         (count,) = fields(wire.MULTI, message.payload)
         entries = message.payload[wire.MULTI.size :]
-        if count * wire.MULTI_ENTRY.size != len(entries):
+        if count * wire.MULTI_ENTRY.itemsize != len(entries):
             raise Refused(errno.EINVAL, f"{len(entries)} bytes are not {count} writes")
-        writes = list(wire.MULTI_ENTRY.iter_unpack(entries))
-        if any(size_bytes > len(data) for _, _, size_bytes, data in writes):
-            raise Refused(errno.EINVAL, "a multiple write with more than 8 bytes in one entry")
-        for offset, region, size_bytes, data in writes:
-            self.function.write(region, offset, data[:size_bytes])
+        for region, offset, size_bytes, data in wire.runs(entries):
+            self.function.write_run(region, offset, data, size_bytes)
         self._update_intx()
         return Answer(wire.MULTI.pack(count))
 

@@ -16,6 +16,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any
 
+import numpy as np
+
 from ringup.autogen.linux import vfio
 from ringup.errors import TransportError
 
@@ -42,7 +44,7 @@ IRQ_INFO = Struct("=IIII")
 IRQ_SET = Struct("=IIIII")
 ACCESS = Struct("=QII")
 MULTI = Struct("=Q")
-MULTI_ENTRY = Struct("=QII8s")
+MULTI_ENTRY = np.dtype([("offset", "=u8"), ("region", "=u4"), ("size_bytes", "=u4"), ("data", "u1", (8,))])
 FEATURE = Struct("=II")
 DMA_ACCESS = Struct("=QQ")
 
@@ -197,6 +199,26 @@ def with_twin_socket(payload: bytes) -> bytes:
     """Return the answer to a version, with the second socket named: the first descriptor sent with it."""
     capabilities = json.loads(payload[VERSION.size :].rstrip(b"\0"))["capabilities"]
     return payload[: VERSION.size] + _json(capabilities | {"twin_socket": {"supported": True, "fd_index": 0}})
+
+
+def runs(entries: bytes) -> list[tuple[int, int, int, bytes]]:
+    """Return the writes of a multiple write, adjacent ones of a size together: region, offset, bytes of each write, and
+    the bytes of all. Raises `Refused` for an entry that holds fewer bytes than it states.
+    """
+    rows = np.frombuffer(entries, MULTI_ENTRY)
+    if not len(rows):
+        return []
+    offsets, regions, sizes = rows["offset"], rows["region"], rows["size_bytes"]
+    if sizes.max() > MULTI_ENTRY["data"].itemsize:
+        raise Refused(errno.EINVAL, "a multiple write with more than 8 bytes in one entry")
+    adjacent = (offsets[1:] == offsets[:-1] + sizes[:-1]) & (sizes[1:] == sizes[:-1]) & (regions[1:] == regions[:-1])
+    firsts = [0, *(np.flatnonzero(~adjacent) + 1).tolist()]
+    found = []
+    for first, end in zip(firsts, [*firsts[1:], len(rows)], strict=True):
+        size_bytes = int(sizes[first])
+        data = rows["data"][first:end, :size_bytes].tobytes()
+        found.append((int(regions[first]), int(offsets[first]), size_bytes, data))
+    return found
 
 
 def region_info(

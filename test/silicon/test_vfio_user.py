@@ -347,12 +347,19 @@ def test_many_writes_come_as_one(bench, peer, card):
     def entry(offset, value, size=4, region=5):
         return struct.pack("=QII8s", offset, region, size, value.to_bytes(size, "little"))
 
-    payload = struct.pack("=Q", 3) + entry(SCRATCH, 1) + entry(SCRATCH, 2) + entry(0x100, 7, 8, 0)
-    assert peer.ask(MULTI, payload) == struct.pack("=Q", 3)
-    assert card.bars[5].read32(SCRATCH) == 2
+    entries = [
+        entry(SCRATCH, 1),
+        entry(SCRATCH, 2),
+        entry(0x100, 7, 8, 0),
+        entry(0x108, 9, 8, 0),
+        entry(0x110, 5, 1, 0),
+    ]
+    entries += [entry(SCRATCH - 4, 3), entry(SCRATCH, 2)]
+    assert peer.ask(MULTI, struct.pack("=Q", 7) + b"".join(entries)) == struct.pack("=Q", 7)
+    assert [card.bars[5].read32(SCRATCH + at) for at in (-4, 0)] == [3, 2]
     card.settle()
     bench.until(lambda: not card.hdp.holds)
-    assert card.vram.read(0x100, 8) == (7).to_bytes(8, "little")
+    assert card.vram.read(0x100, 24) == struct.pack("<3Q", 7, 9, 5)
     wrong = struct.pack("=Q", 2) + entry(SCRATCH, 9) + struct.pack("=QII8s", 0, 0, 9, b"")
     assert peer.refused(MULTI, wrong) == errno.EINVAL
     assert card.bars[5].read32(SCRATCH) == 2

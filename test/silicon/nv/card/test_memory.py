@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from ringup.silicon.common.clock import WRITE_NS
+
 # VRAM of the tables, one page each
 ROOT, PD2, PD1, PD0, SMALL, BIG, INSTANCE = (0x100000 + 0x1000 * n for n in range(7))
 BAR1_BLOCK, BAR2_BLOCK = 0xB80F40, 0xB80F48
@@ -69,6 +71,26 @@ def test_an_access_may_cross_pages(memory):
     memory.vram.write(0x200FF0, b"a" * 16)
     memory.vram.write(0x201000, b"b" * 16)
     assert memory.bars[1].read_block(0xFF0, 32) == b"a" * 16 + b"b" * 16
+
+
+def test_adjacent_bytes_arrive_together_and_take_the_time_of_each(memory):
+    data = bytes(range(1, 201))
+    before_ns = memory.clock.now_ns
+    memory.bars[1].write_run(0x2_0F80, data, 1)
+    assert memory.clock.now_ns - before_ns == len(data) * WRITE_NS
+    memory.settle()
+    assert memory.vram.read(0x300F80, 201) == data + b"\0"
+    # the second page is read-only
+    memory.bars[1].write_run(0xFFC, b"abcdefgh", 2)
+    memory.settle()
+    assert memory.vram.read(0x200FFC, 8) == b"abcd" + bytes(4)
+    assert faults(memory) == ["BAR1 written at 0x1000: RO_VIOLATION"]
+    # registers get words
+    memory.bars[0].write_run(0xB830A0, struct.pack("<II", 0x1230, 0), 4)
+    memory.settle()
+    assert memory.bars[0].read32(0xB830A0) == 0x1230
+    with pytest.raises(ValueError, match="3 bytes at 0x0 are no words of 2 bytes"):
+        memory.bars[1].write_run(0, b"abc", 2)
 
 
 @pytest.mark.parametrize(
