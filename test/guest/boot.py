@@ -12,12 +12,15 @@ devices that ringup serves over USB/IP. Status 0: everything passed.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import boot_files
@@ -31,6 +34,7 @@ SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
 START = "cp /run.sh /run/guest/run.sh; chroot /host /bin/sh /run/guest/run.sh"
 SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest GUEST_FIRMWARE=@FIRMWARE@
+export GUEST_USBIP=10.0.2.100:3240
 echo 8 > /proc/sys/vm/nr_hugepages
 [ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
 for module in @MODULES@; do modprobe -d @KERNEL@ $module || echo "GUEST: no $module"; done
@@ -40,10 +44,13 @@ tests() {
   dmesg -c | tail -n 25
 }
 /bin/busybox ip link set lo up
+[ -d /sys/class/net/eth0 ] && /bin/busybox ip address add 10.0.2.15/24 dev eth0 && /bin/busybox ip link set eth0 up
 for file in @TESTS@; do tests $file; done
 """
 INSIDE, USB_INSIDE = "test/guest/inside.py", "test/guest/usb_inside.py"
-USB_MODULES = "vhci-hcd usb-storage uas sd-mod"
+USB_MODULES = "vhci-hcd usb-storage uas sd-mod virtio-net"
+# What the host serves to `usb_inside.py`: the model of a card is slow on an emulated processor.
+ENCLOSURES = ("virtual:navi31@asm2464pd", "virtual:navi31@asm2464pd-stock")
 DEVICES = (  # root ports, so that each slot is an IOMMU group of its own and its bus can be reset
     "pcie-root-port,id=slot1,chassis=1",
     "pcie-root-port,id=slot2,chassis=2",
@@ -96,7 +103,8 @@ def main(words: Sequence[str] | None = None) -> int:
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
     try:
         write_firmware(work / "firmware")
-        console = boot(work, kernel_root, image, modules, files)
+        with enclosures(files) as network:
+            console = boot(work, kernel_root, image, modules, files, network)
         wrong = [*judge_tests(console, files)]
         if INSIDE in files:
             wrong += [*judge_accesses(work / "trace"), *judge_shared(work / "shared")]
@@ -120,7 +128,36 @@ def write_firmware(folder: Path) -> None:
         (folder / name).write_bytes(image)
 
 
-def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files: tuple[str, ...]) -> str:
+@contextlib.contextmanager
+def enclosures(files: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Serve enclosures over USB/IP if the guest has tests of USB. Yield the emulator's options for a network that leads
+    to this server and nowhere else.
+    """
+    if USB_INSIDE not in files:
+        yield ("-nic", "none")
+        return
+    command = [sys.executable, "-m", "ringup.tools.command_line.cli", "serve", "usbip"]
+    with subprocess.Popen([*command, *ENCLOSURES, "--port", "0", "--json"], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            port = json.loads(server.stdout.readline())["port"]
+            relay = f"cmd:/bin/busybox nc 127.0.0.1 {port}"
+            yield (
+                *("-netdev", f"user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:3240-{relay}"),
+                *("-device", "virtio-net-pci,netdev=net,romfile="),
+            )
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+def boot(
+    work: Path,
+    kernel_root: Path,
+    image: Path,
+    modules: list[Path],
+    files: tuple[str, ...],
+    network: tuple[str, ...],
+) -> str:
     """Boot, run, and return the console's output."""
     with (work / "shared").open("wb") as shared:
         shared.truncate(SHARED_BYTES)
@@ -138,9 +175,8 @@ def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files:
             "1G",
             "-nographic",
             "-no-reboot",
-            "-nic",
-            "none",
         ),
+        *network,
         *("-M", "q35,kernel-irqchip=off", "-device", "intel-iommu,intremap=on"),
         *("-object", f"memory-backend-file,id=shared,size=4M,mem-path={work}/shared,share=on"),
         *(part for device in DEVICES for part in ("-device", device)),

@@ -1,7 +1,8 @@
 """What runs in the guest, as root: devices that ringup serves, plugged into a real kernel (vhci_hcd) and used through
 the real libusb.
 
-The server is another process, as it is for a user. The tests build on each other, in this order.
+The server is another process, as it is for a user: in the guest for simple devices, outside of it for enclosures, whose
+model would take minutes on an emulated processor. The tests build on each other, in this order.
 """
 
 import contextlib
@@ -34,12 +35,16 @@ VHCI = Path("/sys/devices/platform/vhci_hcd.0")
 # The CPU is emulated without hardware help. The bring-up's time limits are for real ones, so they are stretched.
 SLOWER = 32
 FIRMWARE = os.environ["GUEST_FIRMWARE"]  # a folder with the virtual card's own images
+# Where the host's enclosures are: one with our firmware, one with the stock firmware.
+OUTSIDE = os.environ["GUEST_USBIP"].split(":")
+ENCLOSED, STOCK = "1-1", "2-1"
 PYTHON = (sys.executable, "-X", "faulthandler")
 # TIMEOUT: an emulated processor without hardware help.
 SOON_S = 60.0
 # TIMEOUT: a bring-up takes 180 s on a slow computer without hardware help.
 COMMAND_S = 800.0
 LOOPBACK, ENCLOSURE = (0x1209, 0x0001), (0xADD1, 0x0001)
+STOCK_IDENTITIES = (0x174C, 0x2463), (0x174C, 0x2464)
 KEEP, DELAY, STALL, UNPLUG, COUNT = 1, 2, 3, 4, 5
 OUT, IN = 0x40, 0xC0
 PATTERN = bytes(range(251)) * 4200
@@ -323,13 +328,13 @@ def test_unplugged_mid_transfer_everything_ends(folder):
     within("the kernel lets it go", lambda: not plugged(*LOOPBACK))
 
 
-def imported(port, bus_id):
+def imported(port, bus_id, address="127.0.0.1"):
     """Import a device as the `usbip` tool does: ask for it and give the kernel the socket. Return the port, or None
     when it was refused.
 
     This and all of vhci's code here is written from the protocol's text.
     """
-    with socket.create_connection(("127.0.0.1", port)) as sock:
+    with socket.create_connection((address, port)) as sock:
         sock.sendall(struct.pack(">HHI32s", 0x0111, 0x8003, 0, bus_id.encode()))
         version, code, refused = struct.unpack(">HHI", sock.recv(8, socket.MSG_WAITALL))
         assert (version, code) == (0x0111, 0x0003)
@@ -373,17 +378,12 @@ def test_of_two_devices_over_tcp_one_goes_and_comes_back():
     within("the server's end unplugs them", lambda: not plugged(*LOOPBACK))
 
 
-@pytest.fixture(scope="module")
-def enclosure():
-    with serving("virtual:navi31@asm2464pd", "--port", "0") as ready:
-        yield ready
-    within("the server's end unplugs it", lambda: not plugged(*ENCLOSURE))
-
-
-def attached(ready):
-    """Plug the enclosure in; return vhci's port and ringup's name of the card."""
-    port = within("it can be imported", lambda: imported(ready["port"], "1-1"))
-    return port, f"usb:{within('the kernel enumerates it', lambda: plugged(*ENCLOSURE))[0].name}"
+def attached(bus_id, *identities):
+    """Plug one of the host's enclosures in; return vhci's port and the kernel's folder of the device."""
+    address, tcp_port = OUTSIDE
+    port = within("it can be imported", lambda: imported(int(tcp_port), bus_id, address))
+    devices = within("the kernel enumerates it", lambda: [path for each in identities for path in plugged(*each)])
+    return port, devices[0]
 
 
 def up(name):
@@ -402,9 +402,9 @@ def said_by(*words):
     return output
 
 
-def test_a_card_in_an_enclosure_comes_up_through_usbfs(enclosure):
-    port, name = attached(enclosure)
-    said = up(name)
+def test_a_card_in_an_enclosure_comes_up_through_usbfs():
+    port, folder = attached(ENCLOSED, ENCLOSURE)
+    said = up(f"usb:{folder.name}")
     assert said["card"]["chip"] == "navi31"
     assert said["moved_bytes"] == 1 << 20
     (VHCI / "detach").write_text(port)
@@ -418,8 +418,9 @@ def copy_until_it_fails(card, data):
             card.copy.upload(buffer, data).wait()
 
 
-def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monkeypatch):
-    port, name = attached(enclosure)
+def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(monkeypatch):
+    port, folder = attached(ENCLOSED, ENCLOSURE)
+    name = f"usb:{folder.name}"
     backend = context()
     assert name in [card.name for card in enclosures.find(backend)]
     with monkeypatch.context() as stretched:
@@ -438,8 +439,8 @@ def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monke
         unplugger.join()
         card.close()
     within("it is unplugged", lambda: not plugged(*ENCLOSURE))
-    port, name = attached(enclosure)
-    assert "custom v0.1" in said_by("-m", "ringup.tools.command_line.cli", "bridge", "info", name)
+    port, folder = attached(ENCLOSED, ENCLOSURE)
+    assert "custom v0.1" in said_by("-m", "ringup.tools.command_line.cli", "bridge", "info", f"usb:{folder.name}")
     (VHCI / "detach").write_text(port)
 
 
@@ -447,15 +448,13 @@ def test_the_kernels_own_storage_driver_has_the_stock_bridge_and_gets_it_back():
     def storage(found):
         return (DEVICES / f"{found.name}:1.0/driver").resolve().name == "usb-storage"
 
-    with serving("virtual:navi31@asm2464pd-stock", "--attach"):
-        found = within("the kernel enumerates it", lambda: plugged(0x174C, 0x2463) + plugged(0x174C, 0x2464))[0]
-        within("usb-storage binds", lambda: storage(found))
-        vendors = within("INQUIRY is answered", lambda: list(found.glob("*/host*/target*/*/vendor")))
-        assert {text(path) for path in vendors} == {"ASMT"}
-        within("sd has looked at it", lambda: list(found.glob("*/host*/target*/*/block/sd*")))
-        assert f"usb:{found.name}" in said_by(
-            "-m", "ringup.tools.command_line.cli", "bridge", "info", f"usb:{found.name}"
-        )
-        within("usb-storage has it again", lambda: storage(found))
+    port, found = attached(STOCK, *STOCK_IDENTITIES)
+    within("usb-storage binds", lambda: storage(found))
+    vendors = within("INQUIRY is answered", lambda: list(found.glob("*/host*/target*/*/vendor")))
+    assert {text(path) for path in vendors} == {"ASMT"}
+    within("sd has looked at it", lambda: list(found.glob("*/host*/target*/*/block/sd*")))
+    assert f"usb:{found.name}" in said_by("-m", "ringup.tools.command_line.cli", "bridge", "info", f"usb:{found.name}")
+    within("usb-storage has it again", lambda: storage(found))
+    (VHCI / "detach").write_text(port)
     log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
     assert "ASMT" in log
