@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringup.silicon.nv.card import VirtualNvidia
     from ringup.silicon.shader.common.state import Engine
 
-__all__ = ["card", "cards", "nvidia_card", "nvidia_cards"]
+__all__ = ["card", "cards", "nvidia_card", "nvidia_cards", "nvidia_firmware"]
 
 
 def card(
@@ -71,6 +71,16 @@ def nvidia_cards() -> list[str]:
     from ringup.silicon.nv.chips import CHIPS
 
     return list(CHIPS)
+
+
+def nvidia_firmware(name: str) -> dict[str, bytes]:
+    """Return the made-up GSP firmware that Linux's nouveau loads for a card, by the file's name below /lib/firmware.
+    An unknown card raises `NoSuchCard`.
+    """
+    from ringup.silicon.nv.chips import find
+    from ringup.silicon.nv.firmware import nouveau
+
+    return nouveau.files(find(name))
 
 
 def cards() -> list[str]:

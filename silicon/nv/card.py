@@ -19,6 +19,7 @@ from ringup.silicon.nv.chips import find
 from ringup.silicon.nv.chips.row import MIB, ChipRow
 from ringup.silicon.nv.common.registers import PRIV_BASE, RegisterBar, Registers
 from ringup.silicon.nv.common.signed import Part
+from ringup.silicon.nv.firmware import nouveau
 from ringup.silicon.nv.firmware.booter import Booter, Loaded
 from ringup.silicon.nv.firmware.fwsec import Fwsec
 from ringup.silicon.nv.gsp.firmware import GspFirmware
@@ -132,10 +133,10 @@ class VirtualNvidia(SlotCard):
         return f"virtual:{self.chip.name}"
 
     def firmware(self, name: str) -> bytes | None:
-        """Return the made-up firmware for a file name that a kernel's driver requests: None, since the made-up images
-        (`firmware/images.py`) are not in files.
+        """Return the made-up firmware for a file name that Linux's nouveau requests; None if it requests no such file
+        for this chip. The images alone are in `firmware/images.py`.
         """
-        return None
+        return nouveau.files(self.chip).get(name)
 
     # --- the GSP ------------------------------------------------------------------------------------------------
     def _start_gsp(self, loaded: Loaded) -> None:

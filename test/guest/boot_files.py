@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -64,9 +65,9 @@ def set_up(script: str, path: Path, *needs: Path) -> Path:
     return path
 
 
-def set_up_firmware(cache: Path, package: str = "firmware-amd") -> Path:
-    """Fetch a package of Debian's firmware if it is missing, by default amdgpu's, and return its folder."""
-    folder = cache / package
+def set_up_firmware(cache: Path) -> Path:
+    """Fetch amdgpu's firmware if it is missing, and return its folder."""
+    folder = cache / "firmware-amd"
     if not (folder / ".ringup-version").is_file():
         subprocess.run(
             [sys.executable, "-m", "ringup.tools.command_line.cli", "headers", "fetch", folder.name], check=True
@@ -88,9 +89,11 @@ def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Pa
     return kernel_root / f"boot/vmlinuz-{version}", modules
 
 
-def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> Path:
+def initramfs(
+    work: Path, modules: Sequence[Path], files: Mapping[str, str], firmware: Mapping[str, bytes] = MappingProxyType({})
+) -> Path:
     """Pack a script that mounts the host's root, busybox, a few modules, and the `files`, of which `start.sh` runs
-    after that.
+    after that. The kernel finds the `firmware` by its names.
     """
     tree = work / "initramfs"
     for name in ("bin", "sbin", "proc", "sys", "dev", "ro", "rw", "host", "modules", "run/guest"):
@@ -103,6 +106,10 @@ def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> 
     for name, text in {"init": INIT, **files}.items():
         (tree / name).write_text(text)
         (tree / name).chmod(0o755)
+    for name, content in firmware.items():
+        place = tree / "lib/firmware" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
     image = work / "initramfs.cpio"
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
     with image.open("wb") as packed:

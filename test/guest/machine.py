@@ -29,6 +29,7 @@ from typing import Any, Self
 import boot_files
 from qmp import Qmp, QmpError
 
+from ringup.silicon import nvidia_cards, nvidia_firmware
 from ringup.tools.common.paths import cache_folder
 
 SLOTS = 4  # root ports for cards: slot1 to slot4
@@ -175,7 +176,8 @@ class Guest:
             START, {"TRIXIE": TRIXIE, "CHECKOUT": str(boot_files.CHECKOUT), "CACHE": str(cache.resolve())}
         )
         files = {"start.sh": start, "modprobe": MODPROBE, "trixie": ENTER}
-        first = boot_files.initramfs(self.folder, modules, files)
+        made_up = {name: content for chip in nvidia_cards() for name, content in nvidia_firmware(chip).items()}
+        first = boot_files.initramfs(self.folder, modules, files, made_up)
         options = f"console=ttyS0 loglevel=7 panic=-1 log_buf_len=4M firmware_class.path={TRIXIE}/usr/lib/firmware"
         if self._iommu:
             options += " intel_iommu=on"

@@ -1,17 +1,24 @@
-"""Runs in a guest: makes nouveau move a buffer between video memory and host memory, and checks every byte.
+"""Runs in a guest: makes nouveau move buffers between video memory and host memory, and checks every byte.
 
-A channel submits a pushbuffer that does nothing, once for each place that the buffer must be in; the kernel moves it
-there first, with its copy engine and fences. With an address as argument the channel releases a semaphore there
-instead. Source: Linux's include/uapi/drm/nouveau_drm.h.
+A channel submits a pushbuffer that does nothing, once for each place that a buffer must be in; the kernel moves it
+there first, with its copy engine and fences. Source: Linux's include/uapi/drm/nouveau_drm.h.
+
+    nouveau_moves.py NODE moves            move a buffer, and name each place once its bytes were right
+    nouveau_moves.py NODE writes ADDRESS   release a semaphore at an address of the channel's space
+    nouveau_moves.py NODE nonsense         submit a method of an engine's class that the channel has no object of
+    nouveau_moves.py NODE waits            wait for a semaphore that never comes, until the process is ended
+    nouveau_moves.py NODE keeps FILE...    hold buffers until a file appears, check and move them, and so on
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
 import struct
 import sys
+import time
 from typing import Any
 
 VRAM, GART, MAPPABLE = 2, 4, 8
@@ -19,11 +26,13 @@ CHANNEL_ALLOC, GEM_NEW, GEM_PUSHBUF, GEM_CPU_PREP = 0x02, 0x40, 0x41, 0x42
 # the engine that a channel is for: in these handles since Kepler
 COPY_ENGINE = 0x30
 ANY = 0xFFFF_FFFF
-# immediate data 0 to the host's method NOP; the header of its five methods from SEM_ADDR_LO to SEM_EXECUTE
-NOP, SEMAPHORE = 4 << 29 | 0x8 >> 2, 1 << 29 | 5 << 16 | 0x5C >> 2
-RELEASE = 1
+# immediate data 0 to the host's method NOP; the header of its five methods from SEM_ADDR_LO to SEM_EXECUTE; one method
+# of subchannel 3
+NOP, SEMAPHORE, UNKNOWN = 4 << 29 | 0x8 >> 2, 1 << 29 | 5 << 16 | 0x5C >> 2, 1 << 29 | 1 << 16 | 3 << 13 | 0x100 >> 2
+ACQUIRE, RELEASE = 0, 1
 # each byte is an access through BAR1 while the buffer is in video memory
 SIZE = 64 << 10
+PATTERN = b"".join(struct.pack("<I", n * 2654435761 & ANY) for n in range(SIZE // 4))
 MOVES = (VRAM, GART, VRAM, GART)
 
 
@@ -35,56 +44,93 @@ def ask(device: int, number: int, layout: str, *values: int) -> tuple[Any, ...]:
     return struct.unpack(layout, request)
 
 
-def buffer(device: int, domain: int, size: int) -> tuple[int, mmap.mmap]:
-    """Allocate a buffer, and map it."""
-    made = ask(device, GEM_NEW, "<IIQQQIIII", 0, domain | MAPPABLE, size, 0, 0, 0, 0, 0, 4096)
-    return made[0], mmap.mmap(device, size, offset=made[4])
+class Client:
+    """One channel for a copy engine, and its pushbuffer."""
 
+    def __init__(self, node: str) -> None:
+        self._device = os.open(node, os.O_RDWR)
+        self._channel = ask(self._device, CHANNEL_ALLOC, "<IIiII16II", ANY, COPY_ENGINE, 0, 0, 0, *[0] * 16, 0)[2]
+        self._push, self.push_va, self._content = self.buffer(GART, 4096)
 
-def prepare(device: int, handle: int) -> None:
-    """Wait for the buffer's fences."""
-    fcntl.ioctl(device, 1 << 30 | 8 << 16 | ord("d") << 8 | 0x40 + GEM_CPU_PREP, struct.pack("<II", handle, 4))
+    def buffer(self, domain: int, size: int) -> tuple[int, int, mmap.mmap]:
+        """Allocate a buffer; return its handle, its address, and its bytes."""
+        made = ask(self._device, GEM_NEW, "<IIQQQIIII", 0, domain | MAPPABLE, size, 0, 0, 0, 0, 0, 4096)
+        return made[0], made[3], mmap.mmap(self._device, size, offset=made[4])
 
+    def prepare(self, handle: int) -> None:
+        """Wait for the buffer's fences."""
+        fcntl.ioctl(
+            self._device, 1 << 30 | 8 << 16 | ord("d") << 8 | 0x40 + GEM_CPU_PREP, struct.pack("<II", handle, 4)
+        )
 
-def submit(device: int, channel: int, push: int, dwords: int, *others: tuple[int, int]) -> None:
-    """Submit the words in the buffer `push`; each of the others is a buffer and the place where it must be."""
-    used = ((push, GART), *others)
-    buffers = bytearray(b"".join(struct.pack("<QIIIIIIQ", 0, one, at, at, at, 0, 0, 0) for one, at in used))
-    pushes = bytearray(struct.pack("<IIQQ", 0, 0, 0, 4 * dwords))
-    places = address(buffers), address(pushes)
-    ask(device, GEM_PUSHBUF, "<IIQIIQQIIQQ", channel, len(used), places[0], 0, 1, 0, places[1], 0, 0, 0, 0)
+    def submit(self, words: list[int], *others: tuple[int, int]) -> None:
+        """Submit a pushbuffer; each of the others is a buffer and the place where it must be."""
+        self._content[: 4 * len(words)] = struct.pack(f"<{len(words)}I", *words)
+        used = ((self._push, GART), *others)
+        buffers = bytearray(b"".join(struct.pack("<QIIIIIIQ", 0, one, at, at, at, 0, 0, 0) for one, at in used))
+        pushes = bytearray(struct.pack("<IIQQ", 0, 0, 0, 4 * len(words)))
+        places = address(buffers), address(pushes)
+        values = self._channel, len(used), places[0], 0, 1, 0, places[1], 0, 0, 0, 0
+        ask(self._device, GEM_PUSHBUF, "<IIQIIQQIIQQ", *values)
 
-
-def main(words: list[str]) -> int:
-    """Move the buffer and name each place once its bytes were right, or release a semaphore."""
-    device = os.open("/dev/dri/renderD128", os.O_RDWR)
-    channel = ask(device, CHANNEL_ALLOC, "<IIiII16II", ANY, COPY_ENGINE, 0, 0, 0, *[0] * 16, 0)[2]
-    push, content = buffer(device, GART, 4096)
-    if words:
-        place = int(words[0], 0)
-        content[:24] = struct.pack("<6I", SEMAPHORE, place & ANY, place >> 32, 1, 0, RELEASE)
-        submit(device, channel, push, 6)
-        return 0
-    content[:4] = struct.pack("<I", NOP)
-    data, view = buffer(device, VRAM | GART, SIZE)
-    pattern = b"".join(struct.pack("<I", n * 2654435761 & ANY) for n in range(SIZE // 4))
-    view[:] = pattern
-    for place in MOVES:
-        submit(device, channel, push, 1, (data, place))
-        prepare(device, data)
-        if view[:] != pattern:
-            sys.stdout.write(f"the bytes are wrong in place {place}\n")
-            return 1
-        sys.stdout.write(f"right in place {place}\n")
-    return 0
+    def semaphore(self, gpu_va: int, operation: int) -> None:
+        """Submit a semaphore of payload 1."""
+        self.submit([SEMAPHORE, gpu_va & ANY, gpu_va >> 32, 1, 0, operation])
 
 
 def address(data: bytearray) -> int:
     """Return where bytes lie."""
-    import ctypes
-
     return ctypes.addressof(ctypes.c_char.from_buffer(data))
 
 
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def moves(client: Client, data: int, view: mmap.mmap) -> None:
+    """Move a buffer to and fro."""
+    for place in MOVES:
+        client.submit([NOP], (data, place))
+        client.prepare(data)
+        say(f"{'right' if view[:] == PATTERN else 'the bytes are wrong'} in place {place}")
+
+
+def keeps(client: Client, files: list[str]) -> None:
+    """Hold one buffer in video memory and one in host memory until each of the files is there."""
+    data, _, view = client.buffer(VRAM | GART, SIZE)
+    _, _, other = client.buffer(GART, SIZE)
+    view[:] = other[:] = PATTERN
+    for file in files:
+        client.submit([NOP], (data, VRAM))
+        client.prepare(data)
+        say(f"until {file}")
+        while not os.path.exists(file):
+            time.sleep(0.1)
+        say("kept" if view[:] == other[:] == PATTERN else "the bytes are wrong")
+        moves(client, data, view)
+
+
+def main(node: str, what: str, *words: str) -> int:
+    """Do what the first word says."""
+    client = Client(node)
+    if what == "moves":
+        data, _, view = client.buffer(VRAM | GART, SIZE)
+        view[:] = PATTERN
+        moves(client, data, view)
+    elif what == "writes":
+        client.semaphore(int(words[0], 0), RELEASE)
+    elif what == "nonsense":
+        client.submit([UNKNOWN, 0])
+    elif what == "waits":
+        client.semaphore(client.push_va + 2048, ACQUIRE)
+        say(f"waits at {client.push_va + 2048:#x}")
+        time.sleep(3600)
+    else:
+        keeps(client, list(words))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -30,7 +30,7 @@ RUNGS = {
 }
 # of nvidia.py
 NVIDIA_RUNGS = {
-    1: "nouveau with NVIDIA's GSP firmware has its DRM node",
+    1: "nouveau with made-up GSP firmware has its DRM node",
     2: "copies, fences, unload, sleep, two cards, a hung channel, page faults",
     3: "Vulkan compute through NVK",
     4: "a public Vulkan compute application",

@@ -38,6 +38,7 @@ from ringup.errors import RingupError
 from ringup.tools.common.numbers import size
 
 VIRTUAL = "virtual:"
+CHIPS = (*silicon.cards(), *silicon.nvidia_cards())
 DEFAULT = "virtual:navi31"
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 512, 1 << 20
 # The limit of the folder's length: the name of a socket in it may have 108 bytes.
@@ -98,8 +99,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if not args.card and not args.socket:
         args.card = [DEFAULT]
     for name in args.card:
-        if not name.startswith(VIRTUAL) or name.removeprefix(VIRTUAL) not in silicon.cards():
-            known = ", ".join(VIRTUAL + chip for chip in silicon.cards())
+        if not name.startswith(VIRTUAL) or name.removeprefix(VIRTUAL) not in CHIPS:
+            known = ", ".join(VIRTUAL + chip for chip in CHIPS)
             parser.error(f"{name} is no virtual card in a slot; these are: {known}")
     for path in args.socket:
         if not path.is_socket():
@@ -153,7 +154,7 @@ def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
             return result.status
         far = stack.enter_context(listener.accept()[0])
         kept = "" if args.folder else ", gone when this ends unless --folder names a place"
-        _tell("load the kernel's driver:  modprobe amdgpu")
+        _tell("load the kernel's driver:  modprobe amdgpu, or nouveau for NVIDIA's cards")
         _tell("programs of Debian 13:     trixie vulkaninfo --summary; trixie rocminfo; trixie nvtop; trixie: a shell")
         _tell(f"logs on this machine:      {folder}{kept}")
         if args.card:

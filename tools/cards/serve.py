@@ -14,7 +14,7 @@ from typing import Any
 
 from ringup.cards import Via
 from ringup.errors import NotSupported
-from ringup.silicon import nvidia_cards, transport
+from ringup.silicon import nvidia_cards, nvidia_firmware, transport
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.pci.slot import SlotCard
 from ringup.silicon.serve.usb_loopback import LoopbackHost
@@ -122,6 +122,12 @@ def _add_vfio_user(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="FILE",
         help="write the events of the cards as text, including every register access",
     )
+    parser.add_argument(
+        "--firmware",
+        type=Path,
+        metavar="FOLDER",
+        help="write the made-up firmware that Linux's nouveau loads for NVIDIA cards; the guest needs it in /lib/firmware",
+    )
     parser.add_argument("--json", action="store_true", help="print one object when all is ready")
 
 
@@ -136,6 +142,8 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
         raise WrongUsage("serving two cards at one socket: name a socket for each")
     clock = VirtualClock()
     files.check_outputs(args.log)
+    if args.firmware is not None:
+        _write_firmware(args.firmware, names)
     with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock, beside) as server:
         for path, name in zip(paths, names, strict=True):
             options: dict[str, Any] = {"vram_bytes": args.vram, "clock": clock}
@@ -164,6 +172,18 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
                 print("ctrl-C ends it", flush=True)
             server.run()
     return 0
+
+
+def _write_firmware(folder: Path, names: Sequence[str]) -> None:
+    """Write the firmware of NVIDIA's cards; others take the distribution's."""
+    chips = {name.removeprefix(VIRTUAL) for name in names} & set(nvidia_cards())
+    if not chips:
+        raise WrongUsage(f"--firmware: there is none to be written for {' '.join(names)}; distributions have it")
+    for chip in sorted(chips):
+        for name, content in nvidia_firmware(chip).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(path, content)
 
 
 def _slot_card(name: str, **options: Any) -> SlotCard:

@@ -1,7 +1,8 @@
 """Fingerprints of images that NVIDIA published and signed: SHA-256 of the bytes that the chip checks.
 
 Booters: the secure blocks of IMEM. The rest: the whole image, without its container. From Debian's package
-firmware-nvidia-graphics 20250410-2; a test reads it again where it is installed.
+firmware-nvidia-graphics 20250410-2. Its licence allows use with NVIDIA's own chips only, so no test loads these images;
+`firmware/nouveau.py` makes files that take their place.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ringup.errors import CardBusy, NoSuchCard, NotSupported, TransportError
+from ringup.silicon import nvidia_firmware
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
 from ringup.tools.cards import access_log
@@ -79,6 +80,17 @@ def test_a_person_is_told_how_to_attach(serving, tmp_path):
     end(process)
 
 
+def test_a_guest_gets_firmware_for_an_nvidia_card(serving, tmp_path):
+    path, folder = str(tmp_path / "card"), tmp_path / "firmware"
+    process = serving(path, "virtual:tu102", "--firmware", str(folder), "--json")
+    process.stdout.readline()
+    written = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert written == nvidia_firmware("tu102")
+    assert "nvidia/tu102/gsp/gsp-535.113.01.bin" in written
+    assert converse(path, (9, struct.pack("=QII", 0, 7, 4)))[0][1][16:] == struct.pack("<HH", 0x10DE, 0x1E37)
+    end(process)
+
+
 def test_what_the_cards_did_can_be_read_afterwards(serving, tmp_path, capsys):
     path, log = str(tmp_path / "card"), tmp_path / "log"
     process = serving(path, "virtual:navi31", "--log", str(log), "--json")
@@ -112,6 +124,7 @@ def test_what_the_cards_did_can_be_read_afterwards(serving, tmp_path, capsys):
         (["{}/a", "virtual:navi31", "{}/a", "virtual:navi33"], USAGE, "name a socket for each"),
         (["{}/a", "virtual:navi31", "--vram", "100M"], USAGE, "VRAM is a multiple of 16 MiB"),
         (["{}/a", "virtual:navi31", "--bar0", "300M"], USAGE, "BAR 0 is 256 MiB"),
+        (["{}/a", "virtual:navi31", "--firmware", "{}"], USAGE, "there is none to be written for virtual:navi31"),
         (["virtual:navi31", "{}/a"], NotSupported.exit_code, "is not a virtual card in a slot; use virtual:navi31"),
         (["{}/a", "navi31"], NotSupported.exit_code, "use virtual:navi31"),
         (["{}/a", "virtual:navi31@asm2464pd"], NotSupported.exit_code, "use virtual:navi31"),
