@@ -316,6 +316,10 @@ def _dependents(fields: _Fields, descriptor: int) -> tuple[Dependent, ...]:
             continue
         if action_number not in list(Action):
             raise BadDescriptor(f"the descriptor at {descriptor:#x} has dependent action {action_number}")
+        if not fields.has(f"dependent_qmd{number}_pointer"):
+            raise LacksModel(
+                f"the descriptor at {descriptor:#x} has a second dependent, which no header gives a pointer"
+            )
         pointer = fields.number(f"dependent_qmd{number}_pointer")
         found.append(Dependent(pointer << ADDRESS_SHIFT, Action(action_number)))
     return tuple(found)

@@ -1,7 +1,7 @@
 """A channel while it runs: the host fetches its pushbuffer, does the host's own methods, and passes on the engine's.
 
-Sources: clc56f.h (methods below 0x100), dev_ram.h (NV_RAMUSERD, NV_RAMIN) of open-gpu-doc and of NVIDIA's open kernel
-modules. Only copy engines have a model: methods of other classes are kept without effect, and that is logged.
+Sources: dev_ram.h (NV_RAMUSERD, NV_RAMIN) of NVIDIA's open kernel modules; clc56f.h, manuals/ampere/ga100/
+dev_pbdma.ref.txt and manuals/turing/tu104/dev_ram.ref.txt of open-gpu-doc (which subchannel is which engine).
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import struct
 from collections.abc import Iterator
 from typing import Protocol
 
-from ringup.autogen.nv import methods_host as methods
 from ringup.silicon.common.log import EventLog
-from ringup.silicon.nv.host.copy import CopyEngine
-from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Entry, Method, entry
-from ringup.silicon.nv.host.pushbuffer import methods as methods_of
-from ringup.silicon.nv.host.semaphores import Acquire, Reduction, holds, reduced, release
-from ringup.silicon.nv.host.space import AddressSpace
+from ringup.silicon.nv.compute.launch import Core
+from ringup.silicon.nv.engines import classes
+from ringup.silicon.nv.engines.engine import Context, Engine, Lacking
+from ringup.silicon.nv.host.methods import Effects, HostMethods
+from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Control, Entry, Parser, Run, entry
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu
+from ringup.silicon.nv.memory.space import AddressSpace
 from ringup.silicon.nv.memory.windows import TARGETS, Memory
 from ringup.silicon.nv.rm import parts
 
 # USERD: byte offsets of the get and put pointers of the GPFIFO; RAMIN: of the page directory's address
 GP_GET, GP_PUT, REFERENCE, PAGE_DIR_BASE = 0x88, 0x8C, 0x48, 0x200
-# GUESS: fetching an entry; between two looks at a semaphore, from the first to the later ones
-FETCH_US, LOOK_US, MAX_LOOK_US = 1.0, 2.0, 1_000.0
+# GUESS: fetching an entry
+FETCH_US = 1.0
 HOST_METHODS_END = 0x100
-# methods of one go
-TURN = 1024
 APERTURES = {parts.Aperture.VRAM: Aperture.VIDEO, parts.Aperture.SYSMEM: Aperture.SYSTEM_COHERENT}
-COPY_CLASS = 0xB5
-# the older semaphore method's operations
-ACQUIRES = {1: Acquire.EQUAL, 4: Acquire.CIRC_GEQ, 8: Acquire.AND}
+# subchannels from here on are handled by software
+FIRST_SOFTWARE = 5
+GRAPHICS_RUNLIST_COPY = 4
+# the last digits of a class by subchannel on the graphics runlist: 3D, compute, inline to memory, 2D, copy
+KINDS = {0: 0x97, 1: 0xC0, 2: 0x40, 3: 0x2D, GRAPHICS_RUNLIST_COPY: 0xB5}
 
 
 class Card(Protocol):
@@ -40,6 +40,7 @@ class Card(Protocol):
     memory: Memory
     gmmu: Gmmu
     log: EventLog
+    core: Core | None
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
@@ -56,25 +57,53 @@ class RunningChannel:
     def __init__(self, card: Card, channel: parts.Channel) -> None:
         self._card, self.channel = card, channel
         self._get = 0
-        self._registers: dict[str, int] = {}
-        self._classes: dict[int, int] = {}
-        self._copiers: dict[int, CopyEngine] = {}
-        # by class: whether the lack of a model was logged
-        self._unmodelled: set[int] = set()
-        # while it waits for a semaphore: which, for reports
-        self.waits_for = ""
-        table = methods.METHODS[0xC46F]
-        self._names = {place: word.__name__ for word, place in table.items() if isinstance(place, int)}
+        self._parser = Parser()
+        # the object of each subchannel, and all by subchannel and class: binding one again leaves its state
+        self._bound: dict[int, Engine | None] = {}
+        self._objects: dict[tuple[int, int], Engine | None] = {}
+        self._space = AddressSpace(card.memory, card.gmmu, Directory(Aperture.VIDEO, 0))
+        # whether the channel gives up its turn
+        self.yields = False
+        self._host = HostMethods(
+            Effects(
+                self._space, card.now_ns, self._bind, self._notify, self._set_reference, self._invalidate, self._yield
+            )
+        )
+        self._context = Context(
+            self._space, card.memory, channel.privileged, card.now_ns, self._notify, self._note, lambda: card.core
+        )
 
-    def _space(self) -> AddressSpace:
-        """Return the address space that the instance block names now."""
+    @property
+    def waits_for(self) -> str:
+        """The semaphore that the host waits for; empty if none."""
+        return self._host.waits_for
+
+    def _notify(self) -> None:
+        self._card.notify(self.channel)
+
+    def _note(self, kind: str, text: str) -> None:
+        self._card.log.note("host", kind, "{}", text)
+
+    def _yield(self) -> None:
+        self.yields = True
+
+    def _invalidate(self, address: int | None) -> None:
+        """Drop translations: of the page tables with a root at this address, or all."""
+        if address is None:
+            self._card.gmmu.invalidate()
+        else:
+            self._card.gmmu.invalidate(lambda one: one.address == address)
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+    def _root(self) -> Directory:
+        """Return the root of the page tables that the instance block names now."""
         instance = self.channel.instance
         raw = self._card.memory.read(APERTURES[instance.aperture], instance.address + PAGE_DIR_BASE, 8)
         base = int.from_bytes(raw, "little")
         aperture = TARGETS.get(base & 3)
         if aperture is None or not base >> 12:
             raise BadPushbuffer("the instance block has no page directory")
-        return AddressSpace(self._card.memory, self._card.gmmu, Directory(aperture, base >> 12 << 12))
+        return Directory(aperture, base >> 12 << 12)
 
     def _userd(self, offset: int) -> int:
         userd = self.channel.userd
@@ -84,129 +113,91 @@ class RunningChannel:
         userd = self.channel.userd
         self._card.memory.write(APERTURES[userd.aperture], userd.address + offset, value.to_bytes(4, "little"))
 
+    def _set_reference(self, value: int) -> None:
+        self._set_userd(REFERENCE, value)
+
+    # --- running ----------------------------------------------------------------------------------------------------
     def run(self) -> Iterator[float]:
         """Execute entries until there are no more, and yield the microseconds until the next step.
 
-        Raises `BadPushbuffer`, `copy.Refused` or `space.PageFault`.
+        Raises `BadPushbuffer`, `engine.Refused` or `space.PageFault`.
         """
         channel = self.channel
         while (put := self._userd(GP_PUT)) != self._get:
             if put >= channel.gpfifo_entries:
                 raise BadPushbuffer(f"GP_PUT is {put} in a GPFIFO of {channel.gpfifo_entries} entries")
-            space = self._space()
-            raw = space.read(channel.gpfifo_va + ENTRY_BYTES * self._get, ENTRY_BYTES)
+            self._space.directory = self._root()
+            raw = self._space.read(channel.gpfifo_va + ENTRY_BYTES * self._get, ENTRY_BYTES)
             one = entry(int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little"))
             self._get = (self._get + 1) % channel.gpfifo_entries
             yield FETCH_US
-            yield from self._segment(space, one)
+            yield from self._segment(one)
             self._set_userd(GP_GET, self._get)
 
-    def _segment(self, space: AddressSpace, one: Entry) -> Iterator[float]:
+    def _segment(self, one: Entry) -> Iterator[float]:
         if not one.dwords:
-            if one.opcode:
-                raise BadPushbuffer(f"a GPFIFO entry has opcode {one.opcode}")
+            self._control(one)
             return
-        raw = space.read(one.gpu_va, 4 * one.dwords)
-        for count, method in enumerate(methods_of(list(struct.unpack(f"<{one.dwords}I", raw)))):
-            # others get their turn in a long segment
-            if count % TURN == TURN - 1:
-                yield FETCH_US
-            if method.address >= HOST_METHODS_END:
-                yield from self._engine_method(method)
+        if one.conditional and not self._parser.active:
+            return
+        if one.conditional and self._parser.within_run:
+            raise BadPushbuffer("a segment that is fetched conditionally continues a run of methods")
+        words = struct.unpack(f"<{one.dwords}I", self._space.read(one.gpu_va, 4 * one.dwords))
+        for run in self._parser.runs(words):
+            if run.address >= HOST_METHODS_END:
+                yield from self._engine(run.subchannel).run(run.address, run.step, run.data)
             else:
-                yield from self._host_method(space, method)
+                yield from self._host_run(run)
+            if len(run.data) > 1:
+                # others get their turn in a long segment
+                yield 0.0
 
-    # --- engines --------------------------------------------------------------------------------------------------
-    def _engine_method(self, method: Method) -> Iterator[float]:
-        class_id = self._classes.get(method.subchannel)
-        if class_id is None:
-            raise BadPushbuffer(f"method {method.address:#x} on subchannel {method.subchannel}, which has no object")
-        if class_id & 0xFF == COPY_CLASS:
-            yield from self._copiers[method.subchannel].method(method.address, method.data)
-        elif class_id not in self._unmodelled:
-            self._unmodelled.add(class_id)
-            self._card.log.note("host", "unmodelled", "methods of class {:#x} have no effect", class_id)
+    def _control(self, one: Entry) -> None:
+        if one.opcode in (Control.GP_CRC, Control.PB_CRC):
+            raise Lacking(f"a GPFIFO entry that checks a CRC ({Control(one.opcode).name}) is not modelled")
+        if one.opcode != Control.NOP:
+            raise BadPushbuffer(f"a GPFIFO entry has opcode {one.opcode}")
 
-    def _bind(self, space: AddressSpace, subchannel: int, class_id: int) -> None:
+    def _host_run(self, run: Run) -> Iterator[float]:
+        for index, data in enumerate(run.data):
+            address = run.address + 4 * (index if run.step == 1 else min(index, 1) if run.step else 0)
+            if address >= HOST_METHODS_END:
+                yield from self._engine(run.subchannel).run(address, run.step, run.data[index:])
+                return
+            progress = self._host.run(run.subchannel, address, data)
+            if progress is not None:
+                yield from progress
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+    def _engine(self, subchannel: int) -> Engine:
+        if subchannel >= FIRST_SOFTWARE:
+            raise Lacking(f"a software method on subchannel {subchannel} is not modelled")
+        if subchannel not in self._bound:
+            self._bind(subchannel, self._default(subchannel))
+        engine = self._bound[subchannel]
+        if engine is None:
+            raise Lacking(f"methods of subchannel {subchannel}: its class is not modelled")
+        return engine
+
+    def _default(self, subchannel: int) -> int:
+        """Return the class that a subchannel has without a SET_OBJECT: the mapping is fixed by the runlist."""
+        found = [one for one in self.channel.objects if one & 0xFF == KINDS[subchannel]]
+        others = list(self.channel.objects)
+        # a runlist of another engine has one kind of object for all subchannels
+        if self.channel.runlist and len(others) == 1:
+            found = others
+        if not found:
+            raise BadPushbuffer(f"a method on subchannel {subchannel}, for which the channel has no object")
+        return found[0]
+
+    def _bind(self, subchannel: int, class_id: int) -> None:
+        if subchannel >= FIRST_SOFTWARE:
+            raise Lacking(f"a software object on subchannel {subchannel} is not modelled")
         if class_id not in self.channel.objects:
             raise BadPushbuffer(f"SET_OBJECT names class {class_id:#x}, of which the channel has no object")
-        self._classes[subchannel] = class_id
-        # binding the same class again leaves its state
-        if class_id & 0xFF == COPY_CLASS and subchannel not in self._copiers:
-            card = self._card
-            self._copiers[subchannel] = CopyEngine(
-                class_id, space, card.memory, card.now_ns, privileged=self.channel.privileged
-            )
-
-    # --- the host's own methods -----------------------------------------------------------------------------------
-    def _host_method(self, space: AddressSpace, method: Method) -> Iterator[float]:
-        name, data = self._names.get(method.address), method.data
-        if name is None or name == "ILLEGAL":
-            raise BadPushbuffer(f"host method {method.address:#x}, which is none")
-        self._registers[name] = data
-        if name == "SET_OBJECT":
-            self._bind(space, method.subchannel, data & 0xFFFF)
-        elif name == "SEMAPHORED":
-            yield from self._semaphore(space, methods.SEMAPHORED(data))
-        elif name == "SEM_EXECUTE":
-            yield from self._sem_execute(space, methods.SEM_EXECUTE(data))
-        elif name == "NON_STALL_INTERRUPT":
-            self._card.notify(self.channel)
-        elif name == "SET_REFERENCE":
-            self._set_userd(REFERENCE, data)
-        elif name == "MEM_OP_D":
-            # of the operations, those of the TLB matter here: there are no caches
-            self._card.gmmu.invalidate()
-        elif name in ("CLEAR_FAULTED", "CRC_CHECK"):
-            self._card.log.note("host", "unmodelled", "{} {:#x} has no effect", name, data)
-
-    def _semaphore(self, space: AddressSpace, execute: methods.SEMAPHORED) -> Iterator[float]:
-        gpu_va = (self._registers.get("SEMAPHOREA", 0) & 0xFF) << 32 | self._registers.get("SEMAPHOREB", 0) & ~3
-        payload, operation = self._registers.get("SEMAPHOREC", 0), execute.operation
-        if operation in ACQUIRES:
-            yield from self._acquire(space, gpu_va, ACQUIRES[operation], payload, 32)
-            return
-        if operation == methods.SEMAPHORED_OPERATION_REDUCTION:
-            signed = execute.format == methods.SEMAPHORED_FORMAT_SIGNED
-            payload = self._reduce(space, gpu_va, execute.reduction, payload, 32, signed=signed)
-        elif operation != methods.SEMAPHORED_OPERATION_RELEASE:
-            raise BadPushbuffer(f"SEMAPHORED has operation {operation}")
-        stamped = execute.release_size == methods.SEMAPHORED_RELEASE_SIZE_16BYTE
-        release(space, gpu_va, payload, 32, self._card.now_ns if stamped else None)
-
-    def _sem_execute(self, space: AddressSpace, execute: methods.SEM_EXECUTE) -> Iterator[float]:
-        gpu_va = self._registers.get("SEM_ADDR_HI", 0) << 32 | self._registers.get("SEM_ADDR_LO", 0)
-        bits = 64 if execute.payload_size else 32
-        payload = self._registers.get("SEM_PAYLOAD_LO", 0)
-        if bits == 64:
-            payload |= self._registers.get("SEM_PAYLOAD_HI", 0) << 32
-        if gpu_va % (bits // 8):
-            raise BadPushbuffer(f"a semaphore of {bits} bits at {gpu_va:#x}")
-        operation = execute.operation
-        if operation in list(Acquire):
-            yield from self._acquire(space, gpu_va, Acquire(operation), payload, bits)
-            return
-        if operation == methods.SEM_EXECUTE_OPERATION_REDUCTION:
-            signed = execute.reduction_format == methods.SEM_EXECUTE_REDUCTION_FORMAT_SIGNED
-            payload = self._reduce(space, gpu_va, execute.reduction, payload, bits, signed=signed)
-        elif operation != methods.SEM_EXECUTE_OPERATION_RELEASE:
-            raise BadPushbuffer(f"SEM_EXECUTE has operation {operation}")
-        release(space, gpu_va, payload, bits, self._card.now_ns if execute.release_timestamp else None)
-
-    def _reduce(self, space: AddressSpace, gpu_va: int, how: int, payload: int, bits: int, *, signed: bool) -> int:
-        if how not in list(Reduction):
-            raise BadPushbuffer(f"a semaphore's reduction is {how}, which is none")
-        value = int.from_bytes(space.read(gpu_va, bits // 8), "little")
-        return reduced(Reduction(how), value, payload, bits, signed=signed)
-
-    def _acquire(self, space: AddressSpace, gpu_va: int, how: Acquire, payload: int, bits: int) -> Iterator[float]:
-        """Wait until the semaphore is as wanted, however long that takes."""
-        delay_us = LOOK_US
-        while True:
-            value = int.from_bytes(space.read(gpu_va, bits // 8), "little")
-            if holds(how, value, payload, bits):
-                self.waits_for = ""
-                return
-            self.waits_for = f"{how.name} {payload:#x} at {gpu_va:#x}, which is {value:#x}"
-            yield delay_us
-            delay_us = min(2 * delay_us, MAX_LOOK_US)
+        key = subchannel, class_id
+        if key not in self._objects:
+            self._objects[key] = classes.make(class_id, self.channel.objects[class_id], self._context)
+            if self._objects[key] is None:
+                self._note("unmodelled", f"class {class_id:#x} has no model: its first method stops the channel")
+        self._bound[subchannel] = self._objects[key]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from ringup.autogen.nv import error_notifier as errors
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
+from ringup.silicon.nv.compute.launch import Core
+from ringup.silicon.nv.engines.engine import Refused
 from ringup.silicon.nv.host.channel import RunningChannel
-from ringup.silicon.nv.host.copy import Refused
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
-from ringup.silicon.nv.host.space import PageFault
 from ringup.silicon.nv.memory.gmmu import Gmmu
+from ringup.silicon.nv.memory.space import PageFault
 from ringup.silicon.nv.memory.windows import Memory
 from ringup.silicon.nv.rm.boards import rows
 from ringup.silicon.nv.rm.parts import Channel
@@ -39,6 +40,8 @@ class Host:
         self.memory, self.gmmu, self.log = memory, gmmu, log
         self._clock, self._interrupt = clock, interrupt
         self._engines = {engine.rm_type: engine for engine in rows.find(chip).engines}
+        # the shader cores, if the card has any
+        self.core: Core | None = None
         self.fail: Callable[[Channel, int, str], None] = lambda channel, code, text: None
         self._channels: dict[tuple[int, int], RunningChannel] = {}
         # what a channel is doing; a channel that is stopped has nothing
@@ -118,8 +121,10 @@ class Host:
             del self._going[running]
         except PageFault as fault:
             self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault))
-        except (BadPushbuffer, Refused) as error:
+        except BadPushbuffer as error:
             self._fail(running, errors.ROBUST_CHANNEL_PBDMA_ERROR, "violation", str(error))
+        except Refused as error:
+            self._fail(running, error.code or errors.ROBUST_CHANNEL_GR_CLASS_ERROR, error.kind, str(error))
         else:
             self._clock.after(delay_us, lambda: self._step(running, going))
 

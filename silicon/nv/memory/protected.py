@@ -61,6 +61,10 @@ class ProtectedVram:
             return b"\xff" * size_bytes
         return self.vram.read(vram_pa, size_bytes)
 
+    def pointer(self, vram_pa: int, size_bytes: int) -> int | None:
+        """Return the address in this process of a range that an engine may use, None for another."""
+        return None if self._refused(vram_pa, size_bytes, "a shader uses") else self.vram.span.pointer + vram_pa
+
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:
         """Store bytes of the CPU; dropped where it may not write."""
         if not self._refused(vram_pa, len(data), "the CPU writes"):

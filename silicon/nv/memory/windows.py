@@ -41,6 +41,23 @@ class Memory:
             return b"\xff" * size_bytes
         return self._host.read(address, size_bytes)
 
+    @property
+    def epoch(self) -> int:
+        """Grows whenever pointers returned before may be wrong."""
+        return self._host.epoch
+
+    def pointer(self, aperture: Aperture, address: int, size_bytes: int, *, write: bool) -> int | None:
+        """Return the address in this process of a page; None where no memory with one answers."""
+        if aperture is Aperture.VIDEO:
+            return self._vram.pointer(address, size_bytes)
+        if aperture is Aperture.PEER:
+            return None
+        span = self._host.find(address)
+        if span is None or not span.pointer or span.end - address < size_bytes:
+            return None
+        allowed = span.readable and (span.writable or not write)
+        return span.pointer + address - span.base if allowed else None
+
     def write(self, aperture: Aperture, address: int, data: bytes | memoryview) -> None:
         """Store bytes."""
         if aperture is Aperture.VIDEO:

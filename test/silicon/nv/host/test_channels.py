@@ -1,92 +1,24 @@
-"""Channels on the host: pushbuffers, semaphores, copies and faults. Words are those of clc56f.h and clc6b5.h.
-
-The channel is made as the resource manager makes it, by its addresses; the doorbell is the card's register.
-"""
+"""Channels on the host: pushbuffers, semaphores, copies and faults. Words are those of clc56f.h and clc6b5.h."""
 
 from __future__ import annotations
 
 import random
+import re
 import struct
 
 import pytest
 
-from ringup.silicon.nv.card import VirtualNvidia
 from ringup.silicon.nv.rm.parts import Aperture, Channel, Place
 
-ROOT, PD2, PD1, PD0, SMALL, INSTANCE, USERD, FIFO = (0x100000 + 0x1000 * n for n in range(8))
-# what the channel sees: pages from 0 on, at VRAM 0x200000 on
-DATA, PAGES = 0x200000, 64
+USERD = 0x106000
 COPY = 0xC6B5
 ENTRIES = 32
-DOORBELL = 0xBB0090
 HOST, CE = 0, 4
 
 
 def incr(subchannel, address, *data):
     """Return words of an incrementing method."""
     return [1 << 29 | len(data) << 16 | subchannel << 13 | address >> 2, *data]
-
-
-class Bench:
-    """A card with one channel on a copy engine, runlist 1, channel 5."""
-
-    def __init__(self):
-        self.card = VirtualNvidia("ga102", vram_bytes=512 << 20)
-        put = self.card.vram.write
-        for table, below in ((ROOT, PD2), (PD2, PD1), (PD1, PD0)):
-            put(table, struct.pack("<Q", 2 | below >> 12 << 8))
-        put(PD0, struct.pack("<QQ", 0, 2 | SMALL >> 12 << 8))
-        put(SMALL, b"".join(struct.pack("<Q", 1 | DATA + 4096 * n >> 12 << 8) for n in range(PAGES)))
-        put(INSTANCE + 0x200, struct.pack("<Q", ROOT | 1 << 10))
-        at = lambda address: Place(Aperture.VRAM, address, 4096)  # noqa: E731
-        self.channel = Channel(
-            5, 1, 9, at(INSTANCE), at(INSTANCE), at(USERD), None, None, FIFO - DATA + 0x200000, ENTRIES, 0, False,
-            objects={COPY: 9},
-        )  # fmt: skip
-        # the GPFIFO lies in the channel's page 1, pushbuffers in page 2 and up
-        self.channel.gpfifo_va = 0x1000
-        self.failed = []
-        self.card.engines.fail = lambda channel, code, text: self.failed.append((channel.number, code, text))
-        self.put = 0
-        self._next = 0x2000
-        self.card.engines.add(self.channel)
-        self.channel.scheduled = True
-        self.card.engines.schedule(self.channel, enable=True)
-
-    def poke(self, va, data):
-        self.card.vram.write(DATA + va, data)
-
-    def peek(self, va, size=4):
-        return self.card.vram.read(DATA + va, size)
-
-    def word(self, va):
-        return struct.unpack("<I", self.peek(va))[0]
-
-    def push(self, *words, entry=None):
-        """Submit words, and let a little time pass."""
-        self.poke(self._next, struct.pack(f"<{len(words)}I", *words))
-        raw = entry or struct.pack("<II", self._next, len(words) << 10)
-        self.poke(self.channel.gpfifo_va + 8 * self.put, raw)
-        self._next = 0x2000 + (self._next + 4 * len(words)) % 0x1000
-        self.put = (self.put + 1) % ENTRIES
-        self.card.vram.write(USERD + 0x8C, struct.pack("<I", self.put))
-        self.ring()
-
-    def ring(self, token=1 << 16 | 5):
-        self.card.bars[0].write32(DOORBELL, token)
-        self.card.clock.sleep_us(50)
-
-    @property
-    def gp_get(self):
-        return struct.unpack("<I", self.card.vram.read(USERD + 0x88, 4))[0]
-
-    def said(self):
-        return [event.text for event in self.card.violations]
-
-
-@pytest.fixture
-def bench():
-    return Bench()
 
 
 def semaphore(va, payload, execute):
@@ -203,14 +135,10 @@ def test_methods_may_repeat_and_be_immediate(bench):
     ("words", "why"),
     [
         ((6 << 29 | 1 << 16, 0), "has opcode 6, which is none"),
-        ((1 << 29 | 4 << 16 | 0x5C >> 2, 0), "has 4 data words, and 1 follow"),
         ((1 << 29 | 1 << 16 | 1, 0), "host method 0x4, which is none"),
-        ((1 << 29 | 1 << 16 | CE << 13 | 0x400 >> 2, 0), "method 0x400 on subchannel 4, which has no object"),
         (incr(CE, 0, 0xC7C0), "SET_OBJECT names class 0xc7c0, of which the channel has no object"),
         (incr(HOST, 0x5C, 0x8001, 0, 1, 0, 1), "a semaphore of 32 bits at 0x8001"),
-        ([*incr(CE, 0, COPY), *incr(CE, 0x104, 1)], "method 0x104 is none of this class"),
-        (copy(0x10000, 0x11000, 16, launch=0x102), "block-linear layouts and remapping are not modelled"),
-        (copy(0x10000, 0x11000, 16, launch=0x182 | 1 << 12), "a physical address in a channel that is not privileged"),
+        (incr(HOST, 0x5C, 0x8008, 0, 1, 0, 1 | 1 << 25), "a semaphore of 128 bits at 0x8008"),
     ],
 )
 def test_a_bad_pushbuffer_stops_the_channel(bench, words, why):
@@ -221,6 +149,59 @@ def test_a_bad_pushbuffer_stops_the_channel(bench, words, why):
     assert why in failure[2]
     assert why in bench.said()[0]
     assert bench.word(0x8000) == 0 or len(bench.failed) == 1
+
+
+# ROBUST_CHANNEL_CE0_ERROR, ROBUST_CHANNEL_GR_CLASS_ERROR
+CE_ERROR, CLASS_ERROR = 39, 69
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (incr(CE, 0x104, 1), "method 0x104 is none of class 0xc6b5"),
+        (copy(0x10000, 0x11000, 16, launch=0x182 | 1 << 12), "a physical address in a channel that is not privileged"),
+        (copy(0x10000, 0x11000, 16, launch=0x182 | 1 << 5), "an interrupt that blocks is not modelled"),
+        (copy(0x10000, 0x11000, 16, launch=0x182 | 1 << 22), r"protected video memory \(vprmode\) is not modelled"),
+        (incr(5, 0x104, 1), "a software method on subchannel 5 is not modelled"),
+    ],
+)
+def test_work_that_the_engine_refuses_stops_the_channel(bench, words, why):
+    bench.push(*words)
+    code, text = bench.error
+    assert re.search(why, text)
+    assert code == (CLASS_ERROR if "software" in why else CE_ERROR)
+
+
+def test_a_run_of_methods_goes_on_in_the_next_segment(bench):
+    head, *data = semaphore(0x8000, 0x77, RELEASE)
+    bench.push(head, *data[:2])
+    assert (bench.word(0x8000), bench.gp_get) == (0, 1)
+    bench.push(*data[2:])
+    assert (bench.word(0x8000), bench.gp_get, bench.failed) == (0x77, 2, [])
+
+
+def test_a_segment_of_another_board_is_not_fetched(bench):
+    off, on = 1 << 16 | 0xFFE << 4, 1 << 16 | 1 << 4
+    # methods are ignored while the mask leaves this board out, and conditional segments are not even read
+    bench.push(off, *semaphore(0x8000, 1, RELEASE))
+    bench.push(*semaphore(0x8000, 2, RELEASE), flags=1)
+    assert bench.word(0x8000) == 0
+    bench.push(on, *semaphore(0x8000, 3, RELEASE))
+    bench.push(*semaphore(0x8004, 4, RELEASE), flags=1)
+    assert (bench.word(0x8000), bench.word(0x8004), bench.failed) == (3, 4, [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ((0, 1), "a GPFIFO entry has opcode 1"),
+        ((0, 2), "checks a CRC"),
+        ((0xFFFFFFFC, 0xFF | 1 << 10), "crosses the end of the address space"),
+    ],
+)
+def test_an_entry_that_the_host_refuses_stops_the_channel(bench, entry, why):
+    bench.push(entry=struct.pack("<II", *entry))
+    assert why in bench.error[1]
 
 
 def test_a_put_pointer_beyond_the_ring_is_an_error(bench):
@@ -310,9 +291,5 @@ def test_garbage_ends_in_an_error_or_a_wait(bench, seed):
         bench.card.clock.sleep_us(3_000)
         if not bench.failed and not bench.card.witness.unfinished():
             continue
-        assert all(code in (31, 32) and text for _, code, text in bench.failed)
-        bench.failed.clear()
-        bench.card.engines.remove(bench.channel)
-        bench.card.engines.add(bench.channel)
-        bench.card.vram.write(USERD + 0x88, bytes(8))
-        bench.put = 0
+        assert all(code in (31, 32, CE_ERROR, CLASS_ERROR) and text for _, code, text in bench.failed)
+        bench.again()

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 
-from ringup.silicon.nv.host.space import AddressSpace
+from ringup.silicon.nv.memory.space import AddressSpace
 
 
 class Reduction(IntEnum):

@@ -1,0 +1,177 @@
+"""What all engine classes share: methods by address, their data, and how a run of methods is taken.
+
+Source: the class headers of open-gpu-doc (cl*b5.h, cl*c0.h, cl*97.h, cl902d.h, cla140.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple, Protocol
+
+from ringup.autogen.layout import Word
+from ringup.silicon.nv.compute.launch import Core
+from ringup.silicon.nv.memory.space import AddressSpace
+from ringup.silicon.nv.memory.windows import Memory
+
+# what an action takes: microseconds until each next step; None if it takes none
+Progress = Iterator[float] | None
+Table = Mapping[type[Word], int | tuple[int, int, int]]
+DWORD = 4
+
+
+class Refused(Exception):  # an event of the card
+    """Work that the engine does not do. `code`: ROBUST_CHANNEL_*, as the GSP reports it; None: that of the engine."""
+
+    kind = "violation"
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Lacking(Refused):
+    """Work that the real engine does, and this model lacks: the channel stops, rather than going on wrongly."""
+
+    kind = "unmodelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an engine knows of its channel and its card.
+
+    `privileged`: it may use physical addresses. `notify` sends the engine's interrupt that does not stall. `note` adds
+    an event of a kind to the card's log. `core` returns the shader cores, None if the card has none.
+    """
+
+    space: AddressSpace
+    memory: Memory
+    privileged: bool
+    now_ns: Callable[[], int]
+    notify: Callable[[], None]
+    note: Callable[[str, str], None]
+    core: Callable[[], Core | None]
+
+
+class Engine(Protocol):
+    """An object of an engine class on one subchannel."""
+
+    def run(self, address: int, step: int, data: Sequence[int]) -> Iterator[float]:
+        """Take a run of methods, and yield the microseconds until each next step.
+
+        `step`: 0 if all data are for `address`, 1 if each is for the next method, 2 if the first is for `address` and
+        the others are for the next one. Raises `Refused` or `PageFault`.
+        """
+        ...
+
+
+class Array(NamedTuple):
+    """Where the methods of one name are."""
+
+    first: int
+    stride: int
+    elements: int
+
+
+@cache
+def _places(
+    module_table: tuple[tuple[type[Word], int | tuple[int, int, int]], ...],
+) -> tuple[dict[str, Array], dict[int, str]]:
+    arrays: dict[str, Array] = {}
+    names: dict[int, str] = {}
+    for word, place in module_table:
+        array = Array(place, DWORD, 1) if isinstance(place, int) else Array(*place)
+        arrays[word.__name__] = array
+        for index in range(array.elements):
+            names.setdefault(array.first + index * array.stride, word.__name__)
+    return arrays, names
+
+
+def field_of(word: Word, name: str) -> int:
+    """Return a field of a word; 0 if the class lacks it."""
+    return int(getattr(word, name)) if name in word.FIELDS else 0
+
+
+class Methods:
+    """The methods of one class: their names by address, and the data that each was last given."""
+
+    def __init__(self, table: Table) -> None:
+        self._arrays, self.names = _places(tuple(table.items()))
+        self.values: dict[int, int] = {}
+
+    def has(self, name: str) -> bool:
+        """Return whether the class has a method."""
+        return name in self._arrays
+
+    def place(self, name: str, index: int = 0) -> int:
+        """Return the address of a method."""
+        array = self._arrays[name]
+        return array.first + index * array.stride
+
+    def array(self, name: str) -> Array:
+        """Return where the methods of a name are."""
+        return self._arrays[name]
+
+    def get(self, name: str, index: int = 0) -> int:
+        """Return the data of a method; 0 if it was never given any, or the class lacks it."""
+        array = self._arrays.get(name)
+        return 0 if array is None else self.values.get(array.first + index * array.stride, 0)
+
+    def pair(self, upper: str, lower: str) -> int:
+        """Return 64 bits of two methods."""
+        return self.get(upper) << 32 | self.get(lower)
+
+
+class ClassEngine:
+    """One object: keeps the data of its methods, and acts on some of them. `code`: what its errors are called.
+
+    `actions` by address get a method's data. `streams` by address get the data of a run that does not increment.
+    """
+
+    def __init__(self, class_id: int, table: Table, context: Context, code: int) -> None:
+        self.class_id, self.methods, self.context, self.code = class_id, Methods(table), context, code
+        self.actions: dict[int, Callable[[int], Progress]] = {}
+        self.streams: dict[int, Callable[[Sequence[int]], Progress]] = {}
+
+    def act(self, name: str, action: Callable[[int], Progress]) -> None:
+        """Call an action for each method of a name, if the class has it."""
+        if self.methods.has(name):
+            first, stride, count = self.methods.array(name)
+            for address in range(first, first + stride * count, stride):
+                self.actions[address] = action
+
+    def stream(self, name: str, action: Callable[[Sequence[int]], Progress]) -> None:
+        """Call an action with all data of a method, if the class has it."""
+        if self.methods.has(name):
+            first, stride, count = self.methods.array(name)
+            for address in range(first, first + stride * count, stride):
+                self.streams[address] = action
+                self.actions[address] = lambda data: action((data,))
+
+    def run(self, address: int, step: int, data: Sequence[int]) -> Iterator[float]:
+        """Take a run of methods; see `Engine`."""
+        try:
+            yield from self._run(address, step, data)
+        except Refused as error:
+            if error.code is None:
+                error.code = self.code
+            raise
+
+    def _run(self, address: int, step: int, data: Sequence[int]) -> Iterator[float]:
+        names, values, actions = self.methods.names, self.methods.values, self.actions
+        if step == 0 and address in self.streams and data:
+            values[address] = data[-1]
+            yield from self.streams[address](data) or ()
+            return
+        for index, value in enumerate(data):
+            at = address + DWORD * (index if step == 1 else min(index, 1) if step else 0)
+            if at not in names:
+                raise Refused(f"method {at:#x} is none of class {self.class_id:#x}")
+            values[at] = value
+            if (action := actions.get(at)) is not None and (progress := action(value)) is not None:
+                yield from progress
+            if step == 2 and index == 0 and at + DWORD in self.streams and len(data) > 1:
+                values[at + DWORD] = data[-1]
+                yield from self.streams[at + DWORD](data[1:]) or ()
+                return
