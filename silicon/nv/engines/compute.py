@@ -15,6 +15,7 @@ from functools import partial
 
 from ringup.autogen.nv import error_notifier as errors
 from ringup.autogen.nv import methods_compute as methods
+from ringup.autogen.nv import mmu
 from ringup.errors import Unmodelled
 from ringup.silicon.nv.compute import descriptors
 from ringup.silicon.nv.compute.descriptors import Action, BadDescriptor, Descriptor, LacksModel, Release, Trap
@@ -31,6 +32,8 @@ SLICE, INSTRUCTION_US, IDLE_US, MAX_PAUSE_US = 2_000, 0.001, 1.0, 1_000.0
 # GUESS: from the method to the first instruction
 START_US = 2.0
 SMS_PER_TPC = 2
+# GUESS: all warps' accesses come from the first texture unit of the first GPC
+SHADER_UNIT, SHADER_UNIT_ID = "T1_0", mmu.NV_PFAULT_CLIENT_GPC_T1_0
 MAX_REGISTERS, REGISTERS_PER_SM, WARP = 255, 65_536, 32
 # bytes of shared memory that a group may have, by class
 SHARED_BYTES = {0xC5C0: 64 << 10, 0xC6C0: 163 << 10, 0xC7C0: 99 << 10, 0xC9C0: 99 << 10}
@@ -215,7 +218,8 @@ class ComputeEngine(FrontEnd):
         if core is None:
             self._lacks(f"a launch of {launch.grid} groups at {launch.program:#x}: a card without shader cores")
             return
-        memory = ShaderMemory(self.context.space)
+        space = self.context.space
+        memory = ShaderMemory(space.seen_by(space.client._replace(unit=SHADER_UNIT, unit_id=SHADER_UNIT_ID, hub=False)))
         try:
             run = core.start(launch, memory)
         except Unmodelled as error:

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from ringup.autogen.layout import Word
 from ringup.silicon.nv.engines.engine import ClassEngine, Context, Lacking, Progress, Refused, field_of
-from ringup.silicon.nv.memory.semaphores import Reduction, reduced
+from ringup.silicon.nv.memory.semaphores import Idle, Reduction, reduced
 
 # RED_* of SET_REPORT_SEMAPHORE_D, of inline uploads and of launch descriptors
 RED = (
@@ -142,5 +142,5 @@ class Reports:
             reached = (value - payload & (1 << 8 * size_bytes) - 1) < 1 << 8 * size_bytes - 1
             if value == payload or (field_of(word, "comparison") and reached):
                 return
-            yield delay_us
+            yield Idle(delay_us)
             delay_us = min(2 * delay_us, MAX_LOOK_US)

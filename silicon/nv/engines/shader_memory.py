@@ -40,7 +40,7 @@ class ShaderMemory:
         space = self._space
         first = space.gmmu.find(space.directory, gpu_va, write=write)
         if isinstance(first, Missing):
-            raise self._failed(PageFault(gpu_va, write, first.kind))
+            raise self._failed(space.fault(gpu_va, write, first.kind))
         base = gpu_va >> first.shift << first.shift
         place = space.memory.pointer(first.aperture, first.address, 1 << first.shift, write=write)
         if place is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from ringup.silicon.common.log import EventLog
@@ -17,14 +18,14 @@ from ringup.silicon.nv.engines.engine import Context, Engine, Lacking
 from ringup.silicon.nv.host.methods import Effects, HostMethods
 from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Control, Entry, Parser, Run, entry
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu
-from ringup.silicon.nv.memory.space import AddressSpace
+from ringup.silicon.nv.memory.space import AddressSpace, Client
 from ringup.silicon.nv.memory.windows import TARGETS, Memory
 from ringup.silicon.nv.rm import parts
 
 # USERD: byte offsets of the get and put pointers of the GPFIFO; RAMIN: of the page directory's address
 GP_GET, GP_PUT, REFERENCE, PAGE_DIR_BASE = 0x88, 0x8C, 0x48, 0x200
-# GUESS: fetching an entry
-FETCH_US = 1.0
+# GUESS: fetching an entry, and a method
+FETCH_US, METHOD_US = 1.0, 0.002
 HOST_METHODS_END = 0x100
 APERTURES = {parts.Aperture.VRAM: Aperture.VIDEO, parts.Aperture.SYSMEM: Aperture.SYSTEM_COHERENT}
 # subchannels from here on are handled by software
@@ -41,6 +42,14 @@ class Card(Protocol):
     gmmu: Gmmu
     log: EventLog
     core: Core | None
+
+    def client(self, engine_type: int) -> Client:
+        """Return an engine (RM_ENGINE_TYPE_*) as fault reports name it."""
+        ...
+
+    def host_client(self, channel: parts.Channel) -> Client:
+        """Return the host's unit for a channel, as fault reports name it."""
+        ...
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
@@ -61,7 +70,8 @@ class RunningChannel:
         # the object of each subchannel, and all by subchannel and class: binding one again leaves its state
         self._bound: dict[int, Engine | None] = {}
         self._objects: dict[tuple[int, int], Engine | None] = {}
-        self._space = AddressSpace(card.memory, card.gmmu, Directory(Aperture.VIDEO, 0))
+        self._directory = Directory(Aperture.VIDEO, 0)
+        self._space = AddressSpace(card.memory, card.gmmu, lambda: self._directory, card.host_client(channel))
         # whether the channel gives up its turn
         self.yields = False
         self._host = HostMethods(
@@ -126,7 +136,7 @@ class RunningChannel:
         while (put := self._userd(GP_PUT)) != self._get:
             if put >= channel.gpfifo_entries:
                 raise BadPushbuffer(f"GP_PUT is {put} in a GPFIFO of {channel.gpfifo_entries} entries")
-            self._space.directory = self._root()
+            self._directory = self._root()
             raw = self._space.read(channel.gpfifo_va + ENTRY_BYTES * self._get, ENTRY_BYTES)
             one = entry(int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little"))
             self._get = (self._get + 1) % channel.gpfifo_entries
@@ -143,14 +153,16 @@ class RunningChannel:
         if one.conditional and self._parser.within_run:
             raise BadPushbuffer("a segment that is fetched conditionally continues a run of methods")
         words = struct.unpack(f"<{one.dwords}I", self._space.read(one.gpu_va, 4 * one.dwords))
+        spent_us = 0.0
         for run in self._parser.runs(words):
             if run.address >= HOST_METHODS_END:
                 yield from self._engine(run.subchannel).run(run.address, run.step, run.data)
             else:
                 yield from self._host_run(run)
-            if len(run.data) > 1:
-                # others get their turn in a long segment
-                yield 0.0
+            spent_us += len(run.data) * METHOD_US
+            if spent_us > FETCH_US:
+                yield spent_us
+                spent_us = 0.0
 
     def _control(self, one: Entry) -> None:
         if one.opcode in (Control.GP_CRC, Control.PB_CRC):
@@ -197,7 +209,9 @@ class RunningChannel:
             raise BadPushbuffer(f"SET_OBJECT names class {class_id:#x}, of which the channel has no object")
         key = subchannel, class_id
         if key not in self._objects:
-            self._objects[key] = classes.make(class_id, self.channel.objects[class_id], self._context)
+            engine_type = self.channel.objects[class_id]
+            context = replace(self._context, space=self._space.seen_by(self._card.client(engine_type)))
+            self._objects[key] = classes.make(class_id, engine_type, context)
             if self._objects[key] is None:
                 self._note("unmodelled", f"class {class_id:#x} has no model: its first method stops the channel")
         self._bound[subchannel] = self._objects[key]

@@ -1,7 +1,7 @@
 """The host engine: which channels exist, which may run, and what makes them run: their doorbell.
 
-Sources: dev_vm.h (NV_VIRTUAL_FUNCTION_DOORBELL: the channel in 11:0, the runlist in 22:16), nvenc error codes in
-nverror.h (ROBUST_CHANNEL_*). GUESS: channels of a runlist run at once, without time slices.
+Sources: dev_vm.h (NV_VIRTUAL_FUNCTION_DOORBELL: the channel in 11:0, the runlist in 22:16), error codes in nverror.h
+(ROBUST_CHANNEL_*).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.compute.launch import Core
 from ringup.silicon.nv.engines.engine import Refused
+from ringup.silicon.nv.host import clients
 from ringup.silicon.nv.host.channel import RunningChannel
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
+from ringup.silicon.nv.host.runlist import Runlist, Stop
 from ringup.silicon.nv.memory.gmmu import Gmmu
-from ringup.silicon.nv.memory.space import PageFault
+from ringup.silicon.nv.memory.space import Client, PageFault
 from ringup.silicon.nv.memory.windows import Memory
 from ringup.silicon.nv.rm.boards import rows
 from ringup.silicon.nv.rm.parts import Channel
@@ -44,8 +46,10 @@ class Host:
         self.core: Core | None = None
         self.fail: Callable[[Channel, int, str], None] = lambda channel, code, text: None
         self._channels: dict[tuple[int, int], RunningChannel] = {}
-        # what a channel is doing; a channel that is stopped has nothing
-        self._going: dict[RunningChannel, Iterator[float]] = {}
+        self._runlists: dict[int, Runlist] = {}
+        # what a channel was doing when it left its runlist, and channels whose state outlives a reset
+        self._stopped: dict[RunningChannel, Iterator[float]] = {}
+        self._saved: dict[Channel, RunningChannel] = {}
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
@@ -57,30 +61,58 @@ class Host:
         if engine is not None:
             self._interrupt(engine.notification_vector)
 
+    def client(self, engine_type: int) -> Client:
+        """Return an engine as fault reports name it."""
+        return clients.engine(self._engines[engine_type])
+
+    def host_client(self, channel: Channel) -> Client:
+        """Return the host's unit for a channel, as fault reports name it."""
+        engine = self._engines.get(channel.engine_type)
+        return clients.host(engine.pbdmas[0] if engine is not None and engine.pbdmas else 0)
+
     # --- from the resource manager --------------------------------------------------------------------------------
     def add(self, channel: Channel) -> None:
-        """Know a channel; it starts at the begin of its GPFIFO."""
-        self._channels[channel.runlist, channel.number] = RunningChannel(self, channel)
+        """Know a channel; it starts at the begin of its GPFIFO, or goes on where it was saved."""
+        running = self._saved.pop(channel, None) or RunningChannel(self, channel)
+        self._channels[channel.runlist, channel.number] = running
 
     def schedule(self, channel: Channel, enable: bool) -> None:
-        """Let a channel run, or stop it where it is."""
+        """Let a channel run, or stop it where it is; it goes on there."""
         if (running := self._find(channel)) is None:
             return
         if enable:
             self._wake(running)
-        else:
-            self._going.pop(running, None)
+        elif (going := self._runlist(channel).remove(running)) is not None:
+            self._stopped[running] = going
+
+    def save(self, channel: Channel) -> None:
+        """Keep a channel's state over the next reset, as its instance block does while the machine sleeps."""
+        if (running := self._find(channel)) is not None:
+            self.schedule(channel, enable=False)
+            self._saved[channel] = running
 
     def remove(self, channel: Channel) -> None:
         """Forget a channel."""
-        if (running := self._find(channel)) is not None:
-            self._going.pop(running, None)
+        saved = self._saved.pop(channel, None)
+        running = self._find(channel) or saved
+        if running is not None:
+            self._runlist(channel).remove(running)
+            self._stopped.pop(running, None)
+        if self._find(channel) is not None:
             del self._channels[channel.runlist, channel.number]
 
     def reset(self) -> None:
-        """Forget all channels."""
+        """Forget all channels but those that were saved."""
+        for running in self._channels.values():
+            self._runlist(running.channel).remove(running)
         self._channels.clear()
-        self._going.clear()
+        kept = set(self._saved.values())
+        self._stopped = {running: going for running, going in self._stopped.items() if running in kept}
+
+    def _runlist(self, channel: Channel) -> Runlist:
+        if channel.runlist not in self._runlists:
+            self._runlists[channel.runlist] = Runlist(self._clock, self._ended)
+        return self._runlists[channel.runlist]
 
     def _find(self, channel: Channel) -> RunningChannel | None:
         running = self._channels.get((channel.runlist, channel.number))
@@ -107,29 +139,21 @@ class Host:
             self._wake(running)
 
     def _wake(self, running: RunningChannel) -> None:
-        if running not in self._going:
-            going = self._going[running] = running.run()
-            self._clock.after(WAKE_US, lambda: self._step(running, going))
+        runlist = self._runlist(running.channel)
+        if running not in runlist:
+            going = self._stopped.pop(running, None)
+            runlist.add(running, running.run() if going is None else going, WAKE_US)
 
-    def _step(self, running: RunningChannel, going: Iterator[float]) -> None:
-        """Let a channel go on until it has to wait."""
-        if self._going.get(running) is not going:
-            return
-        try:
-            delay_us = next(going)
-        except StopIteration:
-            del self._going[running]
-        except PageFault as fault:
-            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault))
-        except BadPushbuffer as error:
+    def _ended(self, running: RunningChannel, error: Stop | None) -> None:
+        """Report the error of a channel, if it did not just run out of work."""
+        if isinstance(error, PageFault):
+            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(error))
+        elif isinstance(error, BadPushbuffer):
             self._fail(running, errors.ROBUST_CHANNEL_PBDMA_ERROR, "violation", str(error))
-        except Refused as error:
+        elif isinstance(error, Refused):
             self._fail(running, error.code or errors.ROBUST_CHANNEL_GR_CLASS_ERROR, error.kind, str(error))
-        else:
-            self._clock.after(delay_us, lambda: self._step(running, going))
 
     def _fail(self, running: RunningChannel, code: int, kind: str, why: str) -> None:
-        self._going.pop(running, None)
         channel = running.channel
         text = f"channel {channel.number} on runlist {channel.runlist}: {why}"
         self.log.note("host", kind, "{}", text)

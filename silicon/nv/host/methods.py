@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ringup.autogen.nv import methods_host as methods
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
-from ringup.silicon.nv.memory.semaphores import Acquire, Reduction, holds, reduced, release
+from ringup.silicon.nv.memory.semaphores import Acquire, Idle, Reduction, holds, reduced, release
 from ringup.silicon.nv.memory.space import AddressSpace
 
 # GUESS: between two looks at a semaphore, from the first to the later ones
@@ -84,15 +84,18 @@ class HostMethods:
         elif name == "MEM_OP_D":
             self._memory_operation(methods.MEM_OP_D(data))
         elif name == "YIELD":
-            self._yield(methods.YIELD(data))
+            return self._yield(methods.YIELD(data))
         elif name == "CLEAR_FAULTED":
             # acts like a software method, which interrupts
             raise BadPushbuffer("CLEAR_FAULTED, which asks software for help")
         return None
 
-    def _yield(self, word: methods.YIELD) -> None:
-        if word.op in (methods.YIELD_OP_RUNLIST_TIMESLICE, methods.YIELD_OP_TSG):
-            self.effects.yields()
+    def _yield(self, word: methods.YIELD) -> Iterator[float] | None:
+        """Give up the turn before the next method."""
+        if word.op not in (methods.YIELD_OP_RUNLIST_TIMESLICE, methods.YIELD_OP_TSG):
+            return None
+        self.effects.yields()
+        return iter((0.0,))
 
     def _memory_operation(self, word: methods.MEM_OP_D) -> None:
         """Invalidate translations, of one address space or all. Other operations concern caches.
@@ -162,5 +165,5 @@ class HostMethods:
                 self.waits_for = ""
                 return
             self.waits_for = f"{how.name} {payload:#x} at {gpu_va:#x}, which is {value:#x}"
-            yield delay_us
+            yield Idle(delay_us)
             delay_us = min(2 * delay_us, MAX_LOOK_US)

@@ -13,6 +13,10 @@ from enum import IntEnum
 from ringup.silicon.nv.memory.space import AddressSpace
 
 
+class Idle(float):
+    """Microseconds for which a channel only waits, so that others may have the engine."""
+
+
 class Reduction(IntEnum):
     """What a reduction does with the word in memory and the payload."""
 

@@ -1,0 +1,118 @@
+"""Runlists: turns of channels in virtual time, channels that stop and go on, and who a fault names."""
+
+import struct
+
+import pytest
+
+HOST, CE = 0, 4
+RELEASE = 1
+SLICE_US = 1024
+
+
+def semaphore(bench, va, payload, execute=RELEASE):
+    return bench.incr(HOST, 0x5C, va, 0, payload, 0, execute)
+
+
+def long_copy(bench, megabytes):
+    """Return a copy that takes 52 us a megabyte: many lines of one page."""
+    return [
+        *bench.incr(CE, 0x400, 0, 0x10000, 0, 0x11000, 0, 0, 4096, megabytes * 256),
+        *bench.incr(CE, 0x300, 0x182 | 1 << 9),
+    ]
+
+
+def order(bench, *places):
+    """Return when semaphores with time stamps were released, in microseconds."""
+    return [struct.unpack("<QQ", bench.peek(va, 16))[1] / 1000 for va in places]
+
+
+STAMPED = RELEASE | 1 << 25
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_channels_of_a_runlist_take_turns_and_others_run_beside_them(bench, shared):
+    """Two copies of 4 ms each: on one engine they end together after 8 ms, on two after 4 ms."""
+    other = bench.second(runlist=None if shared else 2)
+    bench.push(*long_copy(bench, 80), *semaphore(bench, 0x8000, 1, STAMPED))
+    bench.submit(other, *long_copy(bench, 80), *semaphore(bench, 0x8010, 1, STAMPED))
+    bench.card.clock.sleep_us(12_000)
+    first, second = order(bench, 0x8000, 0x8010)
+    copy_us = 80 * (1 << 20) / 20_000
+    if shared:
+        # the first one ended a slice before the second, at most
+        assert 2 * copy_us - SLICE_US - 200 < first <= second < 2 * copy_us + 300
+    else:
+        assert abs(first - second) < 100
+        assert copy_us < second < copy_us + 300
+
+
+def test_a_short_job_does_not_wait_for_a_long_one(bench):
+    other = bench.second()
+    bench.push(*long_copy(bench, 200))
+    bench.submit(other, *semaphore(bench, 0x8000, 1, STAMPED), wait_us=12_000)
+    (at,) = order(bench, 0x8000)
+    assert 0 < at < SLICE_US + 300
+
+
+def test_a_channel_that_waits_leaves_the_engine_to_others(bench):
+    other = bench.second()
+    bench.push(*semaphore(bench, 0x8000, 9, 3))
+    bench.submit(other, *long_copy(bench, 2), *semaphore(bench, 0x8000, 9), wait_us=300)
+    assert (bench.word(0x8000), bench.gp_get, bench.failed) == (9, 1, [])
+
+
+@pytest.mark.parametrize("op", [0, 2, 3])
+def test_a_channel_may_yield_its_turn(bench, op):
+    other = bench.second()
+    # both are ready before the first may go on
+    for one in (bench.channel, other):
+        one.scheduled = False
+        bench.card.engines.schedule(one, enable=False)
+    bench.push(*bench.incr(HOST, 0x80, op), *semaphore(bench, 0x8000, 1, STAMPED), *long_copy(bench, 1))
+    bench.submit(other, *semaphore(bench, 0x8010, 1, STAMPED))
+    for one in (bench.channel, other):
+        one.scheduled = True
+        bench.card.engines.schedule(one, enable=True)
+    bench.card.clock.sleep_us(200)
+    own, others = order(bench, 0x8000, 0x8010)
+    assert own < others if op == 0 else others < own
+
+
+def test_a_channel_that_is_stopped_goes_on_where_it_was(bench):
+    """In the middle of a segment, after a copy of which the half is done."""
+    bench.poke(0x10000, b"a" * 4096)
+    bench.push(*long_copy(bench, 10), *semaphore(bench, 0x8000, 1))
+    bench.card.clock.sleep_us(100)
+    bench.card.engines.schedule(bench.channel, enable=False)
+    bench.card.clock.sleep_us(5_000)
+    assert (bench.word(0x8000), bench.gp_get) == (0, 0)
+    bench.card.engines.schedule(bench.channel, enable=True)
+    bench.card.clock.sleep_us(300)
+    assert bench.word(0x8000) == 0
+    bench.card.clock.sleep_us(400)
+    assert (bench.word(0x8000), bench.gp_get, bench.failed) == (1, 1, [])
+
+
+def test_a_channel_that_is_saved_outlives_a_reset(bench):
+    bench.push(*semaphore(bench, 0x8000, 1, 0), *semaphore(bench, 0x8010, 2))
+    bench.card.engines.save(bench.channel)
+    bench.card.engines.reset()
+    bench.poke(0x8000, struct.pack("<I", 1))
+    bench.card.clock.sleep_us(5_000)
+    assert bench.word(0x8010) == 0
+    bench.card.engines.add(bench.channel)
+    bench.card.engines.schedule(bench.channel, enable=True)
+    bench.card.clock.sleep_us(2_000)
+    assert (bench.word(0x8010), bench.gp_get) == (2, 1)
+    # another reset forgets it
+    bench.card.engines.reset()
+    bench.ring()
+    assert bench.said() == ["doorbell 0x10005 names a channel that there is not"]
+
+
+def test_the_error_of_a_channel_leaves_the_others_alone(bench):
+    other = bench.second()
+    bench.push(6 << 29 | 1 << 16)
+    bench.submit(other, *semaphore(bench, 0x8000, 1))
+    assert [number for number, _, _ in bench.failed] == [5]
+    assert bench.word(0x8000) == 1
