@@ -177,7 +177,9 @@ def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
         if not wanted:
             raise HeaderError(f"{wheels[0].name} holds no {' or '.join(package.take)}")
         for name in wanted:
-            archive.extract(name, out)
+            # A zip file's upper half of the attributes holds the mode; extract() leaves it out.
+            runs = archive.getinfo(name).external_attr >> 16 & 0o100
+            Path(archive.extract(name, out)).chmod(0o755 if runs else 0o644)
     return package.read
 
 

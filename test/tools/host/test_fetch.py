@@ -56,6 +56,21 @@ def test_a_package_that_is_there_is_left_alone_and_the_log_says_so(package, tool
     assert caplog.messages == [f"linux is in place already: {tmp_path / 'linux'}"]
 
 
+def test_a_program_in_a_python_package_can_be_run_when_it_has_been_taken(monkeypatch, tmp_path):
+    package = load().packages["nvdisasm"]
+
+    def pip(_, folder):
+        with zipfile.ZipFile(folder / "nvidia_cuda_nvdisasm-13.5.37-py3-none-any.whl", "w") as wheel:
+            program = zipfile.ZipInfo("nvidia/cu13/bin/nvdisasm")
+            program.external_attr = 0o755 << 16
+            wheel.writestr(program, "#!/bin/sh")
+        return ""
+
+    monkeypatch.setattr(fetch, "_try", pip)
+    program = fetch.fetch(package, tmp_path, quiet) / "nvidia/cu13/bin/nvdisasm"
+    assert program.stat().st_mode & 0o777 == 0o755
+
+
 def test_of_a_python_package_only_what_is_wanted_is_taken(monkeypatch, tmp_path):
     package = load().packages["bitsandbytes"]
     asked = []
