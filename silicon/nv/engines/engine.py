@@ -78,10 +78,15 @@ class Array(NamedTuple):
 def _places(
     module_table: tuple[tuple[type[Word], int | tuple[int, int, int]], ...],
 ) -> tuple[dict[str, Array], dict[int, str]]:
+    firsts = sorted(place if isinstance(place, int) else place[0] for _, place in module_table)
     arrays: dict[str, Array] = {}
     names: dict[int, str] = {}
     for word, place in module_table:
         array = Array(place, DWORD, 1) if isinstance(place, int) else Array(*place)
+        if not array.elements:
+            # an array without a count, of elements that may be arrays themselves: it ends before the next method
+            end = next((one for one in firsts if one > array.first), array.first + array.stride)
+            array = Array(array.first, DWORD, (end - array.first) // DWORD)
         arrays[word.__name__] = array
         for index in range(array.elements):
             names.setdefault(array.first + index * array.stride, word.__name__)

@@ -143,6 +143,8 @@ class MacroFrontEnd:
         # what a macro does not take is dropped
         if self._going is None:
             return None
+        if not self._waits:
+            raise Refused("CALL_MME_DATA within a macro")
         self.parameters.put(words)
         return self._go_on()
 

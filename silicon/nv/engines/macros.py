@@ -21,7 +21,7 @@ ZERO, IMM, IMM_PAIR, IMM32, LOAD0, LOAD1 = 24, 25, 26, 27, 28, 29
 # words of data memory, and of instruction memory. GUESS: 4096 instructions, as branches reach
 DATA_WORDS, INSTRUCTION_WORDS = 0xC00, 3 * 4096
 # instructions of one go, and what one takes; GUESS
-TURN, INSTRUCTION_US = 1024, 0.005
+TURN, INSTRUCTION_US = 1024, 0.02
 EXIT_OFFSET = 0x1000
 # what `run` yields instead of a time while the call has given too few parameters
 NEEDS_PARAMETER = -1.0
