@@ -1,0 +1,1 @@
+"""Decoding: words of a program become instructions with typed operands."""

@@ -1,0 +1,269 @@
+"""Memory instructions: global, generic, shared, local memory, constants, atomics.
+
+Source: PTX ISA, "State Spaces", ld, st, atom, red, ldmatrix, cp.async; names by Mesa's NAK (MIT). Every access reaches
+memory at once, whatever its scope; so fences have nothing to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ringup.errors import Unmodelled
+from ringup.silicon.shader.nv.decoding.instruction import RZ, URZ, Kind
+from ringup.silicon.shader.nv.interpreter.step import RuleBroken
+from ringup.silicon.shader.nv.state import LANES, lanes
+from ringup.silicon.shader.nv.values.atomics import combined_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.common.state import Memory
+    from ringup.silicon.shader.nv.decoding.instruction import Instruction, Operand
+    from ringup.silicon.shader.nv.interpreter.step import Step
+
+WINDOW_BYTES = 1 << 24
+_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+_SIGNED = ("S8", "S16")
+
+
+class Shape(NamedTuple):
+    """What one lane accesses."""
+
+    size_bytes: int
+    is_signed: bool
+
+    @property
+    def registers(self) -> int:
+        """How many registers hold it."""
+        return max(self.size_bytes // 4, 1)
+
+
+def shape_of(ins: Instruction) -> Shape:
+    """Return the size of an access: 4 bytes without a modifier."""
+    # `.U` of LDS and the type of an atomic are no sizes.
+    name = next((one for one in ins.modifiers if one in _SIZES), "")
+    return Shape(_SIZES.get(name, 4), name in _SIGNED)
+
+
+def read_bytes(memory: Memory, gpu_va: int, size_bytes: int) -> bytes:
+    """Return bytes that lie in one region."""
+    region = memory.region(gpu_va, write=False)
+    return ctypes.string_at(region.pointer + gpu_va - region.gpu_va, size_bytes)
+
+
+class _Space(NamedTuple):
+    """Where an address leads: functions that load and store one lane's bytes."""
+
+    load: Callable[[int, int], bytes]
+    store: Callable[[int, bytes], None]
+
+
+def _global_space(step: Step) -> _Space:
+    memory = step.machine.memory
+
+    def load(gpu_va: int, size: int) -> bytes:
+        return read_bytes(memory, gpu_va, size)
+
+    def store(gpu_va: int, data: bytes) -> None:
+        region = memory.region(gpu_va, write=True)
+        ctypes.memmove(region.pointer + gpu_va - region.gpu_va, data, len(data))
+
+    return _Space(load, store)
+
+
+def _array_space(name: str, array: NDArray[np.uint8], written: NDArray[np.bool_] | None) -> _Space:
+    def check(at: int, size: int) -> None:
+        if not 0 <= at <= array.size - size:
+            raise RuleBroken("memory", f"{name} address {at:#x} is beyond the {array.size:#x} bytes of the launch")
+
+    def load(at: int, size: int) -> bytes:
+        check(at, size)
+        if written is not None and not written[at : at + size].all():
+            raise RuleBroken("uninitialised", f"{name} memory at {at:#x} was never written")
+        return array[at : at + size].tobytes()
+
+    def store(at: int, data: bytes) -> None:
+        check(at, len(data))
+        array[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        if written is not None:
+            written[at : at + len(data)] = True
+
+    return _Space(load, store)
+
+
+def _shared_space(step: Step) -> _Space:
+    group = step.group
+    return _array_space("shared", group.shared, group.shared_written if step.machine.strict else None)
+
+
+def _local_space(step: Step, lane: int) -> _Space:
+    """Local memory of one thread.
+
+    It is kept beside the group, not in the memory that the channel gave: programs reach it only by these instructions
+    and by generic addresses.
+    """
+    group = step.group
+    size = group.launch.local_low_bytes + group.launch.local_high_bytes
+    if group.local is None:
+        group.local = np.zeros((len(group.warps) * LANES, size), np.uint8)
+    return _array_space("local", group.local[step.warp.number * LANES + lane], None)
+
+
+def addresses(step: Step, operand: Operand) -> list[int]:
+    """Return the address of each lane: a register or a pair, a uniform register or a pair, and an offset."""
+    wide = operand.is_wide or step.ins.has("E")
+    total = np.full(LANES, operand.value & 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
+    if operand.register >= 0 and operand.register != RZ:
+        pair = operand.is_wide or (step.ins.has("E") and operand.uniform < 0)
+        if pair:
+            total += step.pair(operand.register)
+        else:
+            total += step.register(operand.register).astype(np.uint64) * np.uint64(operand.scale)
+    if operand.uniform >= 0:
+        low, high = (int(step.warp.uniform[min(operand.uniform + at, URZ)]) for at in (0, 1))
+        total += np.uint64(low | high << 32 if wide else low)
+    found = total if wide else total & np.uint64(0xFFFF_FFFF)
+    return [int(one) for one in found]
+
+
+def _space_at(step: Step, lane: int, address: int) -> tuple[_Space, int]:
+    """Return where the address of a memory instruction leads, and the place there."""
+    name = step.ins.name
+    if name in ("LDS", "STS", "ATOMS", "LDSM"):
+        return _shared_space(step), address
+    if name in ("LDL", "STL"):
+        return _local_space(step, lane), address & 0xFF_FFFF
+    windows = step.group.launch.windows
+    if name in ("LD", "ST", "ATOM"):
+        if 0 <= address - windows.shared < WINDOW_BYTES:
+            return _shared_space(step), address - windows.shared
+        if 0 <= address - windows.local < WINDOW_BYTES:
+            return _local_space(step, lane), address - windows.local
+    return _global_space(step), address
+
+
+def _aligned(address: int, size: int, lane: int) -> None:
+    if address % size:
+        raise RuleBroken("alignment", f"lane {lane}: {address:#x} is no multiple of {size}", lane, address)
+
+
+def _load(step: Step) -> None:
+    rd, place = step.ins.operands[:2]
+    shape = shape_of(step.ins)
+    where = addresses(step, place)
+    found = np.zeros((shape.registers, LANES), np.uint32)
+    for lane in lanes(step.mask):
+        _aligned(where[lane], shape.size_bytes, lane)
+        space, at = _space_at(step, lane, where[lane])
+        data = space.load(at, shape.size_bytes)
+        if shape.size_bytes < 4:
+            found[0, lane] = int.from_bytes(data, "little", signed=shape.is_signed) & 0xFFFF_FFFF
+        else:
+            found[:, lane] = np.frombuffer(data, "<u4")
+    if rd.value != RZ:
+        for number in range(shape.registers):
+            step.write_register(rd.value + number, found[number])
+
+
+def _register_bytes(step: Step, number: int, shape: Shape, lane: int) -> bytes:
+    if number == RZ:
+        return bytes(shape.size_bytes)
+    words = [int(step.register(number + at)[lane]) for at in range(shape.registers)]
+    return b"".join(word.to_bytes(4, "little") for word in words)[: shape.size_bytes]
+
+
+def _store(step: Step) -> None:
+    place, source = step.ins.operands[:2]
+    shape = shape_of(step.ins)
+    where = addresses(step, place)
+    for lane in lanes(step.mask):
+        _aligned(where[lane], shape.size_bytes, lane)
+        space, at = _space_at(step, lane, where[lane])
+        space.store(at, _register_bytes(step, source.value, shape, lane))
+
+
+def _ldc(step: Step) -> None:
+    """Load a constant at an offset, which a register may add to."""
+    rd, place = step.ins.operands
+    shape = shape_of(step.ins)
+    if rd.kind is Kind.UNIFORM:
+        offset = place.value
+        if place.bank >= 0 and place.uniform >= 0:
+            offset += int(step.warp.uniform[place.uniform])
+        value = step.constant_at(place, offset, shape.size_bytes)
+        for number in range(shape.registers):
+            part = np.full(LANES, value >> 32 * number & 0xFFFF_FFFF, np.uint32)
+            step.write(rd._replace(value=rd.value + number), part)
+        return
+    offsets = np.full(LANES, place.value, np.int64)
+    if place.register >= 0:
+        offsets += step.register(place.register).astype(np.int64)
+    found = np.zeros((shape.registers, LANES), np.uint32)
+    for lane in lanes(step.mask):
+        offset = int(offsets[lane]) & 0xFFFF_FFFF
+        _aligned(offset, shape.size_bytes, lane)
+        value = step.constant_at(place, offset, shape.size_bytes)
+        if shape.is_signed:
+            value -= (value >> 8 * shape.size_bytes - 1) << 8 * shape.size_bytes
+        for number in range(shape.registers):
+            found[number, lane] = value >> 32 * number & 0xFFFF_FFFF
+    if rd.value != RZ:
+        for number in range(shape.registers):
+            step.write_register(rd.value + number, found[number])
+
+
+def _atomic(step: Step) -> None:
+    """Read, combine, write, lane by lane. RED has no result; ATOMG has a predicate before it."""
+    ins = step.ins
+    operands = list(ins.operands)
+    place = next(at for at, one in enumerate(operands) if one.kind is Kind.ADDRESS)
+    results, (address, *sources) = operands[:place], operands[place:]
+    rd = results[-1].value if results else RZ
+    how, kind = _operation(ins)
+    size = {"64": 8, "S64": 8, "F64": 8}.get(kind, 4)
+    shape = Shape(size, False)
+    where = addresses(step, address)
+    found = np.zeros((shape.registers, LANES), np.uint32)
+    for lane in lanes(step.mask):
+        _aligned(where[lane], size, lane)
+        space, at = _space_at(step, lane, where[lane])
+        data = [
+            int.from_bytes(_register_bytes(step, one.value, shape, lane), "little")
+            for one in sources
+            if one.kind is Kind.REGISTER
+        ]
+        old = int.from_bytes(space.load(at, size), "little")
+        value = combined_value(how, kind, old, data)
+        space.store(at, value.to_bytes(size, "little"))
+        found[:, lane] = np.frombuffer(old.to_bytes(size, "little"), "<u4")
+    if rd != RZ:
+        for number in range(shape.registers):
+            step.write_register(rd + number, found[number])
+
+
+_OPERATIONS = ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS")
+_TYPES = {"S32": "S32", "64": "64", "S64": "S64", "F32": "F32", "F64": "F64", "F16x2": "F16x2", "BF16_V2": "BF16x2"}
+
+
+def _operation(ins: Instruction) -> tuple[str, str]:
+    """Return the operation and the type: U32 without a modifier."""
+    how = next((one for one in ins.modifiers if one in _OPERATIONS), "")
+    if not how:
+        raise Unmodelled(f"{ins.text}: this atomic operation")
+    return how, next((_TYPES[one] for one in ins.modifiers if one in _TYPES), "U32")
+
+
+def _nothing(step: Step) -> None:
+    """Fences, cache control and prefetches: every access has reached memory."""
+
+
+RULES: dict[str, Callable[[Step], None]] = {
+    **dict.fromkeys(("LDG", "LD", "LDS", "LDL"), _load), **dict.fromkeys(("STG", "ST", "STS", "STL"), _store),
+    **dict.fromkeys(("ATOMG", "ATOM", "ATOMS", "RED", "REDG"), _atomic), "LDC": _ldc, "ULDC": _ldc, "LDCU": _ldc,
+    **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR", "LDGDEPBAR"), _nothing),
+}  # fmt: skip
