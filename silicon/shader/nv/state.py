@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ringup.silicon.nv.compute.launch import Launch
+    from ringup.silicon.shader.nv.strict.tracker import Tracker
 
     Words = NDArray[np.uint32]
 
@@ -51,7 +52,7 @@ class Warp:
     """One warp. `registers` are `(register, lane)`, `convergence` are `(barrier, lane)` masks of threads."""
 
     __slots__ = (
-        "active", "alive", "convergence", "group", "last", "number", "pc", "pcs", "predicates", "registers", "turn",
+        "active", "alive", "convergence", "group", "last", "number", "pc", "pcs", "predicates", "registers", "track", "turn",
         "uniform", "uniform_predicates", "waits", "waits_at", "words",
     )  # fmt: skip
 
@@ -71,6 +72,8 @@ class Warp:
         self.waits = [Wait.NOTHING] * LANES
         self.waits_at = [0] * LANES
         self.turn = 0
+        # its history, in strict mode
+        self.track: Tracker | None = None
         # cycles that the warp has issued for, and the thread whose path ran last
         self.last = LANES - 1
 

@@ -47,7 +47,7 @@ def _bra(step: Step) -> None:
         if one.kind in (Kind.PREDICATE, Kind.UNIFORM_PREDICATE):
             mask &= step.predicate_mask(one)
         elif one.kind is Kind.UNIFORM:
-            mask &= int(step.warp.uniform[one.value]) ^ EVERY * one.invert
+            mask &= step.uniform(one.value) ^ EVERY * one.invert
     offset = step.ins.operands[-1].value
     _go(step, mask, step.pc + WORD_BYTES + offset)
 
@@ -115,10 +115,21 @@ def _exit(step: Step) -> None:
 
 def _bssy(step: Step) -> None:
     """Begin a convergence barrier: its threads are those of the path."""
-    barrier = step.ins.operands[0].value
+    warp, barrier = step.warp, step.ins.operands[0].value
+    if step.machine.strict:
+        _check_reuse(step, barrier)
     for lane in lanes(step.mask):
-        step.warp.convergence[barrier, lane] = step.mask
+        warp.convergence[barrier, lane] = step.mask
     _next(step)
+
+
+def _check_reuse(step: Step, barrier: int) -> None:
+    """Raise if a thread begins a barrier anew for which another thread waits already: that one would wait forever."""
+    warp = step.warp
+    for lane in lanes(warp.alive & ~warp.active):
+        waits = warp.waits[lane] is Wait.CONVERGENCE and warp.waits_at[lane] == barrier
+        if waits and int(warp.convergence[barrier, lane]) & step.mask:
+            raise RuleBroken("hazard", f"B{barrier} begins anew while lane {lane} waits at it for these threads", lane)
 
 
 def _bsync(step: Step) -> None:

@@ -12,6 +12,7 @@ from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Instructio
 from ringup.silicon.shader.nv.interpreter import control, conversions, exchange, floats, integers, memory
 from ringup.silicon.shader.nv.interpreter.step import Machine, RuleBroken, Step
 from ringup.silicon.shader.nv.state import Group, Wait, Warp, lanes, start_group
+from ringup.silicon.shader.nv.strict.tracker import HazardError, Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,6 +119,9 @@ class LaunchRun:
             if ident is None:
                 return
             self._groups.append(start_group(self.launch, ident))
+            if self.machine.strict:
+                for warp in self._groups[-1].warps:
+                    warp.track = Tracker(self.machine.target)
             self.counters.waves += len(self._groups[-1].warps)
 
     def _run_group(self, group: Group) -> None:
@@ -155,6 +159,11 @@ class LaunchRun:
                 control.RULES[ins.name](step)
             else:
                 warp.pc = pc + WORD_BYTES
+            if step.track is not None:
+                step.track.finish()
+        except HazardError as hazard:
+            self.violations.append(Violation("hazard", pc, text, warp.name, str(hazard)))
+            return False
         except RuleBroken as broken:
             self.violations.append(
                 Violation(broken.kind, pc, text, warp.name, broken.detail, broken.lane, broken.gpu_va)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.nv.decoding.instruction import RZ, URZ, Kind
+from ringup.silicon.shader.nv.decoding.instruction import RZ, Kind
 from ringup.silicon.shader.nv.interpreter.step import RuleBroken
 from ringup.silicon.shader.nv.state import LANES, lanes
 from ringup.silicon.shader.nv.values.atomics import combined_value
@@ -125,10 +125,22 @@ def addresses(step: Step, operand: Operand) -> list[int]:
         else:
             total += step.register(operand.register).astype(np.uint64) * np.uint64(operand.scale)
     if operand.uniform >= 0:
-        low, high = (int(step.warp.uniform[min(operand.uniform + at, URZ)]) for at in (0, 1))
-        total += np.uint64(low | high << 32 if wide else low)
+        total += np.uint64(step.uniform_pair(operand.uniform) if wide else step.uniform(operand.uniform))
+    _check_defined(step, operand)
     found = total if wide else total & np.uint64(0xFFFF_FFFF)
     return [int(one) for one in found]
+
+
+def _check_defined(step: Step, operand: Operand) -> None:
+    """Raise if the register of an address was never given a value in a lane that accesses memory."""
+    if step.track is None or operand.register in (-1, RZ):
+        return
+    lanes_without = step.track.is_undefined("R", operand.register, step.mask)
+    if lanes_without:
+        lane = (lanes_without & -lanes_without).bit_length() - 1
+        raise RuleBroken(
+            "uninitialised", f"R{operand.register} is an address and was never given a value in lane {lane}", lane
+        )
 
 
 def _space_at(step: Step, lane: int, address: int) -> tuple[_Space, int]:
@@ -194,7 +206,7 @@ def _ldc(step: Step) -> None:
     if rd.kind is Kind.UNIFORM:
         offset = place.value
         if place.bank >= 0 and place.uniform >= 0:
-            offset += int(step.warp.uniform[place.uniform])
+            offset += step.uniform(place.uniform)
         value = step.constant_at(place, offset, shape.size_bytes)
         for number in range(shape.registers):
             part = np.full(LANES, value >> 32 * number & 0xFFFF_FFFF, np.uint32)

@@ -47,19 +47,41 @@ class Machine(NamedTuple):
 class Step:
     """An instruction of a warp. `mask` are the lanes that execute it; the others keep their registers."""
 
-    __slots__ = ("group", "ins", "machine", "mask", "pc", "warp")
+    __slots__ = ("group", "ins", "machine", "mask", "pc", "track", "warp")
 
     def __init__(self, ins: Instruction, pc: int, warp: Warp, machine: Machine) -> None:
         self.ins, self.pc, self.warp, self.machine = ins, pc, warp, machine
         self.group: Group = warp.group
         self.mask = warp.active
+        self.track = warp.track
+        if self.track is not None:
+            self.track.begin(ins)
         if ins.is_guarded:
-            self.mask &= self.predicate_mask(ins.guard)
+            self._read(ins.guard, guard=True)
+            self.mask &= self._predicate(ins.guard)
+        if self.track is not None:
+            self.track.lanes(self.mask)
+
+    def _read(self, operand: Operand, *, guard: bool = False) -> None:
+        """Note that a predicate is read."""
+        if self.track is None or operand.value == PT:
+            return
+        file = operand.kind.value
+        self.track.read(file, operand.value, guard=guard, lanes=self.warp.active)
+        if guard and file == "P" and (lanes := self.track.is_undefined(file, operand.value, self.warp.active)):
+            lane = (lanes & -lanes).bit_length() - 1
+            raise RuleBroken(
+                "uninitialised", f"P{operand.value} guards it and was never given a value in lane {lane}", lane
+            )
 
     # predicates -------------------------------------------------------------------------------------------------------
 
     def predicate_mask(self, operand: Operand) -> int:
         """Return a predicate as a mask of lanes, with its inversion."""
+        self._read(operand)
+        return self._predicate(operand)
+
+    def _predicate(self, operand: Operand) -> int:
         if operand.kind is Kind.UNIFORM_PREDICATE:
             mask = EVERY * self.warp.uniform_predicates[operand.value]
         else:
@@ -74,6 +96,8 @@ class Step:
         """Write a predicate in the lanes that execute; a uniform one gets lane 0's value."""
         if operand.value == PT:
             return
+        if self.track is not None:
+            self.track.write(operand.kind.value, operand.value)
         if operand.kind is Kind.UNIFORM_PREDICATE:
             self.warp.uniform_predicates[operand.value] = bool(values[0])
             return
@@ -92,7 +116,7 @@ class Step:
         if kind is Kind.CONSTANT:
             return np.full(LANES, self.constant(operand, 4), np.uint32)
         if kind is Kind.UNIFORM:
-            return np.full(LANES, self.warp.uniform[operand.value], np.uint32)
+            return np.full(LANES, self.uniform(operand.value), np.uint32)
         raise Unmodelled(f"{self.ins.text}: an operand of kind {kind.value}")
 
     def raw64(self, operand: Operand) -> Wide:
@@ -103,15 +127,28 @@ class Step:
         if kind is Kind.CONSTANT:
             return np.full(LANES, self.constant(operand, 8), np.uint64)
         if kind is Kind.UNIFORM:
-            low, high = (self.warp.uniform[min(operand.value + at, URZ)] for at in (0, 1))
-            return np.full(LANES, int(low) | int(high) << 32, np.uint64)
+            return np.full(LANES, self.uniform_pair(operand.value), np.uint64)
         return self.pair(operand.value)
+
+    def uniform(self, number: int) -> int:
+        """Return a uniform register; URZ is zero."""
+        if number >= URZ:
+            return 0
+        if self.track is not None:
+            self.track.read("U", number)
+        return int(self.warp.uniform[number])
+
+    def uniform_pair(self, number: int) -> int:
+        """Return two uniform registers as 64 bits."""
+        return 0 if number >= URZ else self.uniform(number) | self.uniform(number + 1) << 32
 
     def register(self, number: int) -> Lanes:
         """Return a register; RZ is zero."""
         if number == RZ:
             return np.zeros(LANES, np.uint32)
         self.check_register(number)
+        if self.track is not None:
+            self.track.read("R", number)
         row: Lanes = self.warp.registers[number]
         return row
 
@@ -134,9 +171,8 @@ class Step:
     def constant_at(self, operand: Operand, offset: int, size_bytes: int) -> int:
         """Return the bits at an offset of an operand's bank. Bits beyond the bank read as zero."""
         if operand.bank < 0:
-            low, high = (int(self.warp.uniform[min(operand.uniform + at, URZ)]) for at in (0, 1))
             # Source: Mesa's nouveau, nvk_buffer_view.c and nvk_descriptor_types.h: address / 16 in 45 bits, size / 16.
-            packed = low | high << 32
+            packed = self.uniform_pair(operand.uniform)
             gpu_va, size = (packed & (1 << 45) - 1) << 4, (packed >> 45) << 4
         else:
             banks = self.group.launch.constants
@@ -185,6 +221,8 @@ class Step:
         """Write a register in the lanes that execute; a uniform register gets lane 0's value."""
         if operand.kind is Kind.UNIFORM:
             if operand.value != URZ and self.mask:
+                if self.track is not None:
+                    self.track.write("U", operand.value)
                 self.warp.uniform[operand.value] = values[0]
             return
         self.write_register(operand.value, values)
@@ -194,6 +232,8 @@ class Step:
         if number == RZ:
             return
         self.check_register(number)
+        if self.track is not None:
+            self.track.write("R", number)
         if self.mask == EVERY:
             self.warp.registers[number] = values
         elif self.mask:

@@ -13,17 +13,29 @@ EXIT = 0x001FC20003800000000000000000794D
 LDG = 0x00004400001EE9000000000002017381
 
 
-def run(words, arguments=(), registers=8, **sizes):
+def run(words, arguments=(), registers=8, strict=True, **sizes):
     code = b"".join(word.to_bytes(16, "little") for word in words)
     sizes = {"groups": (1, 1, 1), "group_size": (32, 1, 1), **sizes}
-    return workbench.run(Interpreter("sm_86"), code, arguments, registers=registers, parameters_at=0, **sizes)
+    return workbench.run(
+        Interpreter("sm_86", strict=strict), code, arguments, registers=registers, parameters_at=0, **sizes
+    )
 
 
 def test_an_access_to_no_buffer_names_the_instruction_and_the_warp():
-    with pytest.raises(
-        GuestError, match=r"memory at 0x100000010 in wave \(0, 0, 0, 0\): LDG.E.* R1, \[R2\].*: read of 0x0"
-    ):
+    # Registers begin as zero here, so the address is 0.
+    message = r"memory at 0x100000010 in wave \(0, 0, 0, 0\): LDG.E.* R1, \[R2\].*: read of 0x0"
+    with pytest.raises(GuestError, match=message):
+        run([S2R_R0_TID_X, LDG, EXIT], strict=False)
+
+
+def test_an_address_that_was_never_written_is_reported():
+    with pytest.raises(GuestError, match=r"uninitialised at .* R2 is an address and was never given a value in lane 0"):
         run([S2R_R0_TID_X, LDG, EXIT])
+
+
+def test_a_guard_that_was_never_written_is_reported():
+    with pytest.raises(GuestError, match=r"uninitialised at .* @P3 EXIT: P3 guards it and was never given a value"):
+        run([EXIT & ~(7 << 12) | 3 << 12, EXIT])
 
 
 def test_a_register_beyond_the_launch_is_reported():
