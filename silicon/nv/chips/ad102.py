@@ -17,6 +17,7 @@ AD102 = ChipRow(
     vram_bytes=48 << 30,
     bar1_bytes=256 * MIB,
     generation=4,
+    cores="sm_89",
     falcons=(GSP, SEC2),
     boots_from_hs=True,
     fuses=FUSES,

@@ -24,6 +24,7 @@ GA102 = ChipRow(
     vram_bytes=24 << 30,
     bar1_bytes=256 * MIB,
     generation=4,
+    cores="sm_86",
     falcons=(GSP, SEC2),
     boots_from_hs=True,
     fuses=FUSES,

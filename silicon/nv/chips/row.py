@@ -41,9 +41,10 @@ class FalconRow:
 class ChipRow:
     """A chip on its board.
 
-    `chipset`: implementation and architecture as in PMC_BOOT_0, 0x172 for GA102. `boots_from_hs`: its falcons start
-    signed code by their boot ROM, which GA102 brought. `fuses`: versions of signed code by falcon and ucode id, where
-    a board has blown some; drivers choose an image's signature by them.
+    `chipset`: implementation and architecture as in PMC_BOOT_0, 0x172 for GA102. `cores`: the instruction set of its
+    shader cores. `boots_from_hs`: its falcons start signed code by their boot ROM, which GA102 brought. `fuses`:
+    versions of signed code by falcon and ucode id, where a board has blown some; drivers choose an image's signature
+    by them.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ChipRow:
     vram_bytes: int
     bar1_bytes: int
     generation: int
+    cores: str
     falcons: tuple[FalconRow, ...]
     boots_from_hs: bool
     strap: int = 0

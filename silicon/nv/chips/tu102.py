@@ -21,6 +21,7 @@ TU102 = ChipRow(
     vram_bytes=16 << 30,
     bar1_bytes=256 * MIB,
     generation=3,
+    cores="sm_75",
     falcons=(GSP, SEC2),
     boots_from_hs=False,
 )

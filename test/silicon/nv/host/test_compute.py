@@ -276,6 +276,7 @@ def test_a_descriptor_that_the_chip_refuses_stops_the_channel(graphics, core, bi
 
 
 def test_a_card_without_cores_refuses_a_launch(graphics):
+    graphics.card.engines.core = None
     graphics.push(*inline(graphics, descriptor(**RELEASE)))
     code, text = graphics.error
     assert (code, graphics.word(0x8000)) == (CLASS_ERROR, 0)
