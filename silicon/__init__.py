@@ -74,13 +74,14 @@ def nvidia_cards() -> list[str]:
 
 
 def nvidia_firmware(name: str) -> dict[str, bytes]:
-    """Return the made-up GSP firmware that Linux's nouveau loads for a card, by the file's name below /lib/firmware.
-    An unknown card raises `NoSuchCard`.
+    """Return the made-up GSP firmware that Linux's nouveau and NVIDIA's open kernel modules load for a card, by the
+    file's name below /lib/firmware. An unknown card raises `NoSuchCard`.
     """
     from ringup.silicon.nv.chips import find
-    from ringup.silicon.nv.firmware import nouveau
+    from ringup.silicon.nv.firmware import modules, nouveau
 
-    return nouveau.files(find(name))
+    chip = find(name)
+    return {**nouveau.files(chip), **modules.files(chip)}
 
 
 def cards() -> list[str]:

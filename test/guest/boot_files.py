@@ -67,7 +67,12 @@ def set_up(script: str, path: Path, *needs: Path) -> Path:
 
 def set_up_firmware(cache: Path) -> Path:
     """Fetch amdgpu's firmware if it is missing, and return its folder."""
-    folder = cache / "firmware-amd"
+    return set_up_package(cache, "firmware-amd")
+
+
+def set_up_package(cache: Path, package: str) -> Path:
+    """Fetch a package that `ringup headers` knows if it is missing, and return its folder."""
+    folder = cache / package
     if not (folder / ".ringup-version").is_file():
         subprocess.run(
             [sys.executable, "-m", "ringup.tools.command_line.cli", "headers", "fetch", folder.name], check=True

@@ -1,5 +1,5 @@
 """A pytest plugin for the tests in guests. Each guest's tests stay together, so that guests run side by side. After a
-run of `ladder.py` or `nvidia.py` it prints which rung was reached, and what stops the next.
+run of `ladder.py` or the NVIDIA tests it prints which rung was reached, and what stops the next.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
-# of nvidia.py
+# of nvidia.py and nvidia_modules.py
 NVIDIA_RUNGS = {
     1: "nouveau with made-up GSP firmware has its DRM node",
     2: "copies, fences, unload, sleep, two cards, a hung channel, page faults",
     3: "Vulkan compute through NVK",
     4: "a public Vulkan compute application",
-    5: "NVIDIA's open kernel modules, nvidia-smi",
-    6: "libcuda",
+    5: "NVIDIA's open kernel modules, asked by a client of ours",
+    6: "contexts, copies, streams and events over these modules, without libcuda",
     7: "other releases",
     8: "another user-space driver",
 }
@@ -53,7 +53,7 @@ class ByGuest(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        chip = re.search(r"\[(\w+)", test) if file.endswith(("ladder.py", "nvidia.py")) else None
+        chip = re.search(r"\[(\w+)", test) if file.endswith(("ladder.py", "nvidia.py", "nvidia_modules.py")) else None
         return f"{file}-{chip[1]}" if chip else file
 
 
@@ -88,7 +88,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get(outcome, []):
             if found := re.search(r"test_rung_(\d+)_\w+", report.nodeid):
                 wrong = ran.setdefault(int(found[1]), [])
-                if "nvidia.py" in report.nodeid:
+                if "nvidia" in report.nodeid:
                     titles, in_part = NVIDIA_RUNGS, NVIDIA_IN_PART
                 if outcome != "passed":
                     wrong.append(report.nodeid.rpartition("::")[2])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAGIC = b"RINGUPFW"
-# magic, part, chip, release, bytes of the body; then the SHA-256 of these and of the body
-HEAD = struct.Struct("<8s16s8s16sI")
+# magic, part, chips with blanks between them, release, bytes of the body; then the SHA-256 of these and of the body
+HEAD = struct.Struct("<8s16s24s16sI")
 DIGEST_BYTES = 32
 STAMP_BYTES = HEAD.size + DIGEST_BYTES
 
@@ -33,16 +33,19 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An image that a chip accepts: its part, its chips, and the release of the driver that it belongs to."""
+    """An image that a chip accepts: its part, its chips, and the releases of the driver that it belongs to.
+
+    No release: it goes with any.
+    """
 
     part: Part
     chips: tuple[str, ...]
-    release: str
+    releases: tuple[str, ...]
 
 
-def stamp(part: Part, chip: str, release: str, body: bytes) -> bytes:
-    """Return a made-up image: the stamp, then `body`."""
-    head = HEAD.pack(MAGIC, part.value.encode(), chip.encode(), release.encode(), len(body))
+def stamp(part: Part, chips: str, release: str, body: bytes) -> bytes:
+    """Return a made-up image: the stamp, then `body`. `chips`: one name, or several with blanks between them."""
+    head = HEAD.pack(MAGIC, part.value.encode(), chips.encode(), release.encode(), len(body))
     return head + hashlib.sha256(head + body).digest() + body
 
 
@@ -53,12 +56,13 @@ def identify(image: bytes) -> Identity | None:
 
     if not image.startswith(MAGIC) or len(image) < STAMP_BYTES:
         return PUBLISHED.get(hashlib.sha256(image).hexdigest())
-    _, part, chip, release, size_bytes = HEAD.unpack_from(image)
+    _, part, chips, release, size_bytes = HEAD.unpack_from(image)
     body = image[STAMP_BYTES : STAMP_BYTES + size_bytes]
     digest = hashlib.sha256(image[: HEAD.size] + body).digest()
     if len(body) != size_bytes or digest != image[HEAD.size : STAMP_BYTES]:
         return None
-    return Identity(Part(_text(part)), (_text(chip),), _text(release))
+    named = _text(release)
+    return Identity(Part(_text(part)), tuple(_text(chips).split()), (named,) if named else ())
 
 
 def _text(field: bytes) -> str:

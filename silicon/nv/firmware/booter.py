@@ -111,7 +111,7 @@ class Booter:
         vram.write(meta.gspFwWprStart, bytes(memory(meta)))
         self._vram.protect(meta.gspFwWprStart, meta.gspFwWprEnd)
         arguments = self._gsp.mailbox0.value | self._gsp.mailbox1.value << 32
-        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, arguments)
+        return Loaded(identity.releases[0], meta.nonWprHeapOffset, meta.fbSize, arguments)
 
     # --- sleep ------------------------------------------------------------------------------------------------------
     def _saved(self, falcon: Falcon, address: int) -> tuple[int, int]:
@@ -147,7 +147,7 @@ class Booter:
             raise _Refused(BooterError.BAD_IMAGE, "the GSP-RM that was saved is none for this chip")
         self._vram.vram.write(start, region)
         self._vram.protect(start, meta.gspFwWprEnd)
-        return Loaded(identity.release, meta.nonWprHeapOffset, meta.fbSize, 0, resumes=True)
+        return Loaded(identity.releases[0], meta.nonWprHeapOffset, meta.fbSize, 0, resumes=True)
 
     def _check_layout(self, meta: GspFwWprMeta) -> None:
         """Check that the parts follow each other, aligned, inside the board's memory."""
@@ -200,8 +200,8 @@ class Booter:
                 chips = ", ".join(identity.chips)
                 raise _Refused(BooterError.BAD_IMAGE, f"the {part.value} is for {chips}, not for {self._chip.name}")
             found.append(identity)
-        if len({identity.release for identity in found}) > 1:
-            releases = ", ".join(f"{one.part.value} of {one.release}" for one in found)
+        if not set.intersection(*(set(identity.releases) for identity in found)):
+            releases = ", ".join(f"{one.part.value} of {' or '.join(one.releases)}" for one in found)
             raise _Refused(BooterError.BAD_IMAGE, f"the images are of different releases: {releases}")
         return found[-1], image, bootloader
 

@@ -6,8 +6,6 @@ Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), dev_vm.h (BAR1_BLOCK, BAR2_BLOCK, BIND
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import boot, mmu
 from ringup.silicon.common.log import EventLog
@@ -146,12 +144,12 @@ class Windows:
         self.gmmu, self._memory, self._log = Gmmu(memory), memory, log
         self.bar1 = BarWindow(1, memory, self.gmmu, log)
         self.bar2 = BarWindow(2, memory, self.gmmu, log)
-        # called with what an invalidation asks for about faults that wait
-        self.on_replay: Callable[[int], None] = lambda replay: None
         self._window = registers.cell(boot.NV_PBUS_BAR0_WINDOW)
         registers.window(PRAMIN_AT, PRAMIN_BYTES, "PRAMIN", self._read_pramin, self._write_pramin)
         self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK)
         self._blocks(registers, self.bar2, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR2_BLOCK)
+        # the older register for the same: nvidia.ko unbinds BAR 2 by it when it goes
+        registers.cell(boot.NV_PBUS_BAR2_BLOCK).on_write = lambda value: self._bind(self.bar2, value)
         # a binding takes effect within the time of its write
         registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_BIND_STATUS, 0, PRIV_BASE, fixed=ALL)
         self._directory = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_PDB, 0, PRIV_BASE)
@@ -190,8 +188,6 @@ class Windows:
     def _invalidate(self, value: int) -> None:
         if not value & TRIGGER:
             return
-        if (replay := value >> 3 & 7) != 0:
-            self.on_replay(replay)
         if not value & ALL_VA:
             self._log.note("mmu", "unmodelled", "MMU_INVALIDATE {:#x} of some addresses drops all of them", value)
         if value & ALL_PDB:

@@ -57,6 +57,15 @@ class BIF_STATIC_INFO(Struct):
     dma_window: int
 
 
+class TRACE_ENABLE(Struct):
+    """NV2080_CTRL_INTERNAL_GR_FECS_TRACE_HW_ENABLE_PARAMS: ctrl2080internal.h. The first 16 bytes name the engine."""
+
+    SIZE, ALIGN = 24, 8
+    LAYOUT = "route:u8[16]@0 enable:u8@16"
+    route: Array[int]
+    enable: int
+
+
 class BOOST_SYNC_INFO(Struct):
     """NV2080_CTRL_INTERNAL_PERF_GPU_BOOST_SYNC_GET_INFO_PARAMS: ctrl2080internal.h."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
-from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import status
-from ringup.silicon.nv.rm import faults
 from ringup.silicon.nv.rm.controls.lists import Values, fill
-from ringup.silicon.nv.rm.controls.table import Request, row
+from ringup.silicon.nv.rm.controls.table import Request, accept, row
 from ringup.silicon.nv.rm.parts import RmError
 
 KIB = 1 << 10
 PAGE = 4096
 # bytes that one tag of compression covers. GUESS: nothing is compressed, so nobody sees it
 COMPRESSION_PAGE_SHIFT = 16
+# ctrl2080internal.h, NV2080_CTRL_FAULT_BUFFER_*
+NON_REPLAYABLE, REPLAYABLE = 0, 1
 INFO: Values = {
     fb.NV2080_CTRL_FB_INFO_INDEX_PARTITION_COUNT: lambda manager: manager.board.frame.fbp_mask.bit_count(),
     fb.NV2080_CTRL_FB_INFO_INDEX_PARTITION_MASK: lambda manager: manager.board.frame.fbp_mask,
@@ -44,15 +44,16 @@ INFO: Values = {
 
 
 def _static(request: Request, params: internal.NV2080_CTRL_INTERNAL_MEMSYS_GET_STATIC_CONFIG_PARAMS) -> None:
-    """Describe the memory system. Compression is off, as this card compresses nothing; one of two ways to keep its
-    tags is set all the same, since kern_gmmu.c asserts it. GUESS: by generation.
+    """Describe the memory system. Compression is on, as on metal: nvidia.ko allocates with compressible kinds on TU102
+    and asserts that it gets them. Nobody can see that this card compresses nothing. GUESS: which of two ways a
+    generation has to keep the tags.
     """
     board = request.manager.board
     if board.per_runlist_channels:
         params.bUseRawModeComptaglineAllocation = 1
     else:
         params.bOneToOneComptagLineAllocation = 1
-    params.bDisableCompbitBacking = params.bDisablePostL2Compression = params.bFbpaPresent = 1
+    params.bDisablePostL2Compression = params.bFbpaPresent = 1
     params.comprPageSize, params.comprPageShift = 1 << COMPRESSION_PAGE_SHIFT, COMPRESSION_PAGE_SHIFT
     params.l2CacheSize, params.ramType = board.frame.l2_bytes, board.frame.ram_type
     params.ltcCount, params.ltsPerLtcCount = board.frame.ltcs, board.frame.slices
@@ -83,7 +84,7 @@ def _unregister(request: Request, key: tuple[str, int]) -> None:
     request.manager.buffers.pop(key, None)
 
 
-FAULTS = ("fault buffer", faults.REPLAYABLE)
+FAULTS = ("fault buffer", REPLAYABLE)
 
 
 def _fault_buffer(request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_REGISTER_FAULT_BUFFER_PARAMS) -> None:
@@ -102,27 +103,17 @@ def _shadow(
     request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_REGISTER_CLIENT_SHADOW_FAULT_BUFFER_PARAMS
 ) -> None:
     """Take the buffer into which the firmware copies faults for the CPU; the array has pages of data and metadata."""
-    if params.shadowFaultBufferType not in (faults.NON_REPLAYABLE, faults.REPLAYABLE):
+    if params.shadowFaultBufferType not in (NON_REPLAYABLE, REPLAYABLE):
         raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"shadow buffer {params.shadowFaultBufferType}")
     size = params.shadowFaultBufferSize
-    kind = params.shadowFaultBufferType
-    _register(request, (faults.SHADOW, kind), _pages(size, list(params.shadowFaultBufferPteArray)))
-    request.manager.buffers[faults.RING, kind] = (params.shadowFaultBufferQueuePhysAddr,)
+    key = ("shadow fault buffer", params.shadowFaultBufferType)
+    _register(request, key, _pages(size, list(params.shadowFaultBufferPteArray)))
 
 
 def _no_shadow(
     request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_UNREGISTER_CLIENT_SHADOW_FAULT_BUFFER_PARAMS
 ) -> None:
-    for key in (faults.SHADOW, faults.RING):
-        _unregister(request, (key, params.shadowFaultBufferType))
-
-
-def _report_fault(request: Request, params: gpu.NV2080_CTRL_GPU_REPORT_NON_REPLAYABLE_FAULT_PARAMS) -> None:
-    """Stop the channel of a fault that the client could not handle."""
-    found = faults.channel_of(request.manager, bytes(params.faultPacket.data))
-    if found is None:
-        raise RmError(status.NV_ERR_INVALID_CHANNEL, "the fault's instance block is no channel's")
-    request.manager.effects.fault_reported(found)
+    _unregister(request, ("shadow fault buffer", params.shadowFaultBufferType))
 
 
 def _counters(request: Request, params: internal.NV2080_CTRL_INTERNAL_UVM_REGISTER_ACCESS_CNTR_BUFFER_PARAMS) -> None:
@@ -145,12 +136,8 @@ ROWS = (
         internal.NV2080_CTRL_INTERNAL_MEMSYS_GET_STATIC_CONFIG_PARAMS,
         _static,
     ),
-    row(
-        gpu,
-        "GPU_REPORT_NON_REPLAYABLE_FAULT",
-        gpu.NV2080_CTRL_GPU_REPORT_NON_REPLAYABLE_FAULT_PARAMS,
-        _report_fault,
-    ),
+    # nothing stands between this card's memory and what reads it
+    row(internal, "INTERNAL_MEMSYS_L2_INVALIDATE_EVICT", None, accept, size_bytes=4),
     row(fb, "FB_GET_INFO_V2", fb.NV2080_CTRL_FB_GET_INFO_V2_PARAMS, _info),
     row(
         internal,

@@ -9,8 +9,10 @@ from ringup.autogen.nv import rm_ctrl_0080 as device_controls
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import status
+from ringup.silicon.nv.rm import layouts
 from ringup.silicon.nv.rm.boards.facts import REGISTER_BANKS, THREADS_PER_WARP, Board
 from ringup.silicon.nv.rm.controls.table import Control, Request, accept, refuse, row
+from ringup.silicon.nv.rm.parts import RmError
 
 PREFIX = "NV0080_CTRL_FIFO_GET_ENGINE_CONTEXT_PROPERTIES_ENGINE_ID_"
 INDEX = "NV2080_CTRL_GR_INFO_INDEX_"
@@ -165,6 +167,16 @@ def _properties(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_K
     entry.bPerSubCtxheaderSupported = 1
 
 
+def _tracing(request: Request, params: layouts.TRACE_ENABLE) -> None:
+    """Tell that the context switch writes no log. The CPU asks when it stops, and asserts an answer."""
+    params.enable = 0
+
+
+def _trace(request: Request, params: layouts.TRACE_ENABLE) -> None:
+    if params.enable:
+        raise RmError(status.NV_ERR_NOT_SUPPORTED, "the context switch writes no log")
+
+
 def _table(name: str) -> Control:
     """Return the row of a table in which zeros are what the firmware has to say."""
     full = f"INTERNAL_STATIC_KGR_GET_{name}"
@@ -226,6 +238,8 @@ ROWS = (
         internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_PDB_PROPERTIES_PARAMS,
         _properties,
     ),
+    row(internal, "INTERNAL_GR_GET_FECS_TRACE_HW_ENABLE", layouts.TRACE_ENABLE, _tracing),
+    row(internal, "INTERNAL_GR_SET_FECS_TRACE_HW_ENABLE", layouts.TRACE_ENABLE, _trace),
     # GUESS: none of the capabilities, whose bits have no names in the headers of 535
     _table("CAPS"),
     # NV2080_CTRL_GR_GET_SM_ISSUE_RATE_MODIFIER_*_FULL_SPEED is 0: nothing is slowed down

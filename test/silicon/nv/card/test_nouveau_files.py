@@ -53,7 +53,7 @@ def test_nouveau_finds_the_images_of_its_chip(chip, family):
     found[Part.SIGNATURE] = identify(parts[f".fwsignature_{family}"])
     for part, identity in found.items():
         assert identity is not None, part
-        assert (identity.part, identity.release, identity.chips) == (part, RELEASE, (chip,))
+        assert (identity.part, identity.releases, identity.chips) == (part, (RELEASE,), (chip,))
 
 
 def test_turing_has_the_loader_that_its_falcons_need():
