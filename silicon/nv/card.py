@@ -33,7 +33,7 @@ from ringup.silicon.pci.path import Bar
 from ringup.silicon.pci.path import Target as BarTarget
 from ringup.silicon.pci.slot import SlotCard
 from ringup.silicon.pci.tree import Node, Tree
-from ringup.silicon.shader.nv.interpreter.engine import Interpreter
+from ringup.silicon.shader.nv.translator.engine import Translator
 
 # what GSP-RM enables and directs to the CPU once it runs
 GSP_IRQS = IRQ_SWGEN0 | 1 << 4
@@ -96,7 +96,7 @@ class VirtualNvidia(SlotCard):
         self.engines = Host(
             chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse
         )
-        self.engines.core = Interpreter(chip.cores)
+        self.engines.core = Translator(chip.cores)
         events = GspEvents(self.gsp, self.windows, self.engines, self.log)
         self.firmware_of_gsp = GspFirmware(chip, GspMemory(self.vram, self.host), events, self.clock, self.log)
         self.engines.fail = self.firmware_of_gsp.channel_failed

@@ -32,6 +32,14 @@ _FALLING: dict[str, Callable[[Step], None]] = {
 }  # fmt: skip
 
 
+def rule_of(ins: Instruction) -> Callable[[Step], None]:
+    """Return what executes an instruction. Raises `Unmodelled` if nothing does."""
+    found = _FALLING.get(ins.name) or control.RULES.get(ins.name)
+    if found is None:
+        raise Unmodelled(f"{ins.text}: the virtual shader core lacks {ins.name}")
+    return found
+
+
 class Interpreter:
     """The cores of a card: `start` begins a launch."""
 
@@ -66,7 +74,7 @@ class LaunchRun:
         self.launch, self.machine = launch, machine
         self.counters = Counters()
         self.violations: list[Violation] = []
-        self._idents = _idents(launch)
+        self._idents = group_idents(launch)
         self._groups: deque[Group] = deque()
         self._resident = 1 if launch.sequential else RESIDENT
         self._code: dict[int, Instruction] = {}
@@ -148,16 +156,10 @@ class LaunchRun:
             self.counters.instructions += 1
             self.counters.lanes += step.mask.bit_count()
             warp.turn += max(ins.control.stall, 1)
-            rule = _FALLING.get(ins.name)
-            if rule is not None:
-                if step.mask or ins.name[0] == "U":
-                    rule(step)
-                warp.pc = pc + WORD_BYTES
-            elif ins.name not in control.RULES:
-                raise Unmodelled(f"{ins.text}: the virtual shader core lacks {ins.name}")
-            elif step.mask:
-                control.RULES[ins.name](step)
-            else:
+            rule, moves = rule_of(ins), ins.name in control.RULES
+            if step.mask or (ins.name[0] == "U" and not moves):
+                rule(step)
+            if not moves or not step.mask:
                 warp.pc = pc + WORD_BYTES
             if step.track is not None:
                 step.track.finish()
@@ -204,7 +206,7 @@ def _choose(warp: Warp) -> bool:
     return True
 
 
-def _idents(launch: Launch) -> Iterator[tuple[int, int, int]]:
+def group_idents(launch: Launch) -> Iterator[tuple[int, int, int]]:
     """Yield the groups of the grid, x first."""
     nx, ny, nz = launch.grid
     for z in range(nz):

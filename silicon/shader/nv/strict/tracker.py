@@ -24,6 +24,8 @@ FILES = {"R": "register", "U": "uniform register", "P": "predicate", "Q": "unifo
 _NAMES = {"R": "R", "U": "UR", "P": "P", "Q": "UP"}
 Register = tuple[str, int]
 EVERY = 0xFFFF_FFFF
+# No fixed latency is longer.
+LONGEST = 14
 
 
 class HazardError(Exception):
@@ -62,6 +64,23 @@ class Tracker:
         self._written: list[Register] = []
         self._undefined = EVERY
         self._wide: dict[int, Unit] = {}
+
+    def copy(self) -> Tracker:
+        """Return a tracker that has the same in flight, for another path."""
+        other = Tracker(self.target)
+        other._writes = {
+            key: one._replace(cycle=one.cycle - self.cycle)
+            for key, one in self._writes.items()
+            if one.barrier is not None or self.cycle - one.cycle <= LONGEST
+        }
+        other._reads = {key: list(reads) for key, reads in self._reads.items()}
+        return other
+
+    def state(self) -> frozenset[object]:
+        """Return what distinguishes this history from another one, of a fresh copy."""
+        writes = ((key, one.cycle, one.unit, one.barrier) for key, one in self._writes.items())
+        reads = ((key, one.barriers) for key, found in self._reads.items() for one in found)
+        return frozenset((*writes, *reads))
 
     def begin(self, ins: Instruction) -> None:
         """Take up an instruction: its scoreboards have been waited for."""

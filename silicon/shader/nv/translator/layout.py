@@ -1,0 +1,66 @@
+"""Memory that translated code and Python share: the words of a warp's state, and of a launch's context."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ringup.silicon.shader.nv.state import CONVERGENCE_BARRIERS, LANES
+
+# Words of a warp's state.
+UNIFORMS = 0
+PREDICATES = 64
+UNIFORM_PREDICATES = 72
+
+
+class Field(IntEnum):
+    """Single words of a warp's state."""
+
+    ACTIVE = 80
+    ALIVE = 81
+    # threads that wait at a convergence barrier, and at the group's
+    CONVERGING = 82
+    GROUPED = 83
+    # the lane whose path ran last
+    LAST = 84
+    CTAID_X = 88
+    CTAID_Y = 89
+    CTAID_Z = 90
+    # host address of the group's shared memory, two words
+    SHARED = 94
+
+
+# Rows of 32 lanes.
+CONVERGENCE = 96
+PCS = CONVERGENCE + CONVERGENCE_BARRIERS * LANES
+WAITS_AT = PCS + LANES
+TIDS = WAITS_AT + LANES
+REGISTERS = TIDS + 3 * LANES
+
+
+class Own(IntEnum):
+    """Words of 64 bits of the context beside those of `host.context.Word`."""
+
+    # host addresses of the constant banks
+    BANKS = 48
+    INSTRUCTIONS = 58
+    FAULT_PC = 59
+    SITES = 60
+
+
+class Ended(IntEnum):
+    """Why a warp's code returned."""
+
+    END = 0
+    BARRIER = 1
+    BUDGET = 2
+    FAULT = 3
+    # threads wait for each other forever
+    STUCK = 4
+
+
+class Slot(IntEnum):
+    """The state of a warp for the driver."""
+
+    READY = 0
+    BARRIER = 1
+    ENDED = 2
