@@ -17,6 +17,7 @@ from pathlib import Path
 
 import boot_files
 import pytest
+from forks import Forks
 from machine import Guest, Result
 from served import Served
 
@@ -37,6 +38,7 @@ class Story:
     guest: Guest
     served: Served
     address: str
+    forks: Forks
 
     @property
     def name(self) -> str:
@@ -50,13 +52,17 @@ class Story:
         """Run Python in the guest, with the checkout."""
         path = f"/run/guest/{abs(hash(code)):x}.py"
         self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{RUNS}\n{code}\nEND_OF_CODE")
-        return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} {path}", timeout_s)
+        return self._run(path, timeout_s, before)
 
     def ringup(self, words: str, timeout_s: float = UP_S, before: str = "") -> Result:
         """Run a command of ringup's in the guest."""
-        return self.guest.run(
-            f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.command_line.cli {words}", timeout_s
-        )
+        return self._run(f"-m ringup.tools.command_line.cli {words}", timeout_s, before)
+
+    def _run(self, words: str, timeout_s: float, before: str) -> Result:
+        """Run Python: a new one if something must come before it, otherwise a fork of one that has imported ringup."""
+        if before:
+            return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} {words}", timeout_s)
+        return self.forks.run(words, timeout_s)
 
     def up(self, before: str = "") -> dict[str, object]:
         """Open the card in a process of its own, and return the output."""
@@ -72,7 +78,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("driver")
     with Served(folder, "navi31") as served, Guest(folder / "guest", memory_mib=2048, iommu=True) as guest:
         guest.check("echo 8 > /proc/sys/vm/nr_hugepages; modprobe vfio-pci")
-        yield Story(guest, served, guest.plug(served.sockets[0], 1))
+        yield Story(guest, served, guest.plug(served.sockets[0], 1), Forks(guest, boot_files.CHECKOUT))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import boot_files
+from forks import Forks
 from machine import Guest, Result
 from served import Served
 
@@ -48,6 +49,7 @@ class Story:
     guest: Guest
     served: Served
     code: Path
+    forks: Forks
     plugged: int = 0
 
     def plug(self, count: int) -> None:
@@ -98,7 +100,11 @@ class Story:
         return path
 
     def _run(self, words: str, timeout_s: float, before: str = "") -> Result:
-        return self.guest.run(f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} {words}", timeout_s)
+        """Run Python: a new one if something must come before it, otherwise a fork of one that has imported ringup."""
+        if before:
+            command = f"cd {boot_files.CHECKOUT} && HOME=/root {before} {sys.executable} {words}"
+            return self.guest.run(command, timeout_s)
+        return self.forks.run(words, timeout_s)
 
     @property
     def vram_bytes(self) -> int:
@@ -181,7 +187,7 @@ def booted(folder: Path, *chips: str, small: tuple[int, ...] = ()) -> Iterator[S
     source.write_text(SOURCE)
     subprocess.run([*CLANG, source, "-o", code], check=True)
     with Served(folder, *chips, small=small) as served, Guest(folder / "guest", memory_mib=3072) as guest:
-        yield Story(guest, served, code)
+        yield Story(guest, served, code, Forks(guest, boot_files.CHECKOUT, "HOME=/root"))
 
 
 def answer(done: Result) -> dict[str, object]:
