@@ -49,12 +49,17 @@ def _value(number: sass.Number, word: int) -> int:
     return found
 
 
-def _is_predicate(piece: sass.Piece) -> bool:
-    return isinstance(piece, sass.Number) and piece.kind in "PQ"
+def _is_operand(pieces: Sequence[sass.Piece]) -> bool:
+    """Return whether what the text leaves out is a register of its own, with a comma behind or before it."""
+    texts = [one for one in pieces if isinstance(one, str)]
+    has_comma = bool(texts) and (texts[0].startswith(", ") or texts[-1].endswith(", "))
+    return has_comma and any(isinstance(one, sass.Number) and one.kind in "PQRU" for one in pieces)
 
 
 def _tokens(pieces: Sequence[sass.Piece], word: int, *, hidden: bool) -> Iterable[_Token]:
-    """Yield texts and fields; with `hidden`, those predicates too that the text leaves out."""
+    """Yield texts and fields; with `hidden`, those registers and predicates too that the text leaves out, so that an
+    instruction always has the same operands.
+    """
     for piece in pieces:
         if isinstance(piece, str):
             yield piece
@@ -65,7 +70,7 @@ def _tokens(pieces: Sequence[sass.Piece], word: int, *, hidden: bool) -> Iterabl
         elif isinstance(piece, sass.Alias):
             if not hidden:
                 yield piece.text(word)
-        elif not piece.left_out(word) or (hidden and any(_is_predicate(one) for one in piece.pieces)):
+        elif not piece.left_out(word) or (hidden and _is_operand(piece.pieces)):
             yield from _tokens(piece.pieces, word, hidden=hidden)
 
 

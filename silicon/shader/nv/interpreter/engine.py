@@ -40,6 +40,14 @@ def rule_of(ins: Instruction) -> Callable[[Step], None]:
     return found
 
 
+def _apply(rule: Callable[[Step], None], step: Step) -> None:
+    """Execute a rule; a form of the instruction that it does not expect is refused by name."""
+    try:
+        rule(step)
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise Unmodelled(f"{step.ins.text}: this form ({error!r})") from error
+
+
 class Interpreter:
     """The cores of a card: `start` begins a launch."""
 
@@ -158,7 +166,7 @@ class LaunchRun:
             warp.turn += max(ins.control.stall, 1)
             rule, moves = rule_of(ins), ins.name in control.RULES
             if step.mask or (ins.name[0] == "U" and not moves):
-                rule(step)
+                _apply(rule, step)
             if not moves or not step.mask:
                 warp.pc = pc + WORD_BYTES
             if step.track is not None:

@@ -96,7 +96,7 @@ def _redux(step: Step) -> None:
 
 def _r2ur(step: Step) -> None:
     """Copy the register of the lowest active lane to a uniform register."""
-    rd, source = step.ins.operands[:2]
+    rd, source = [one for one in step.ins.operands if one.kind is not Kind.PREDICATE]
     if step.mask:
         lane = (step.mask & -step.mask).bit_length() - 1
         step.write(rd, np.full(LANES, step.raw(source)[lane], np.uint32))

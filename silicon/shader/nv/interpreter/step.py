@@ -225,6 +225,8 @@ class Step:
                     self.track.write("U", operand.value)
                 self.warp.uniform[operand.value] = values[0]
             return
+        if operand.kind is not Kind.REGISTER:
+            raise Unmodelled(f"{self.ins.text}: a result in an operand of kind {operand.kind.value}")
         self.write_register(operand.value, values)
 
     def write_register(self, number: int, values: Lanes) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Counters, MemoryFault, Violation
 from ringup.silicon.shader.host.context import CONTEXT_WORDS, FAULT_KINDS, Word
 from ringup.silicon.shader.host.native import HostCode
@@ -21,6 +22,7 @@ from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Kind
 from ringup.silicon.shader.nv.interpreter.engine import Interpreter, LaunchRun, group_idents
 from ringup.silicon.shader.nv.interpreter.memory import read_bytes
+from ringup.silicon.shader.nv.interpreter.step import RuleBroken
 from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator import layout
 from ringup.silicon.shader.nv.translator.checks import Broken, hazard
@@ -121,9 +123,10 @@ def _translated(target: str, blocks: dict[int, Block], registers: int) -> Transl
     try:
         lowering = Lowering(blocks, registers)
         text, declarations = lowering.module()
-    except NotTranslated:
+        broken = hazard(target, blocks)
+    except (ArithmeticError, AttributeError, LookupError, RuleBroken, StopIteration, TypeError, Unmodelled, ValueError):
+        # The interpreter says what is wrong where it is.
         return None
-    broken = hazard(target, blocks)
     code = HostCode.of(text, level=LEVEL, declarations=declarations)
     return Translation(code, len(lowering.sites), broken)
 

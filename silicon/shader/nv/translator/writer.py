@@ -257,6 +257,8 @@ class Writer:
                 self._uniform[operand.value] = value
                 self._dirty.add(("U", operand.value))
             return
+        if operand.kind is not Kind.REGISTER:
+            raise NotTranslated(f"{self.ins.text}: a result in an operand of kind {operand.kind.value}")
         self.write_register(operand.value, value)
 
     def write_register(self, number: int, value: Value) -> None:
