@@ -26,8 +26,10 @@ from ringup.silicon.nv.gsp.firmware import GspFirmware
 from ringup.silicon.nv.gsp.ports import Boot
 from ringup.silicon.nv.gsp_side import GspEvents, GspMemory
 from ringup.silicon.nv.host.host import Host
+from ringup.silicon.nv.memory.fault_buffers import AccessCounters, Buffer, Which
 from ringup.silicon.nv.memory.protected import ProtectedVram
 from ringup.silicon.nv.memory.windows import Memory, Windows
+from ringup.silicon.nv.rm.boards import rows as boards
 from ringup.silicon.pci.function import Function
 from ringup.silicon.pci.path import Bar
 from ringup.silicon.pci.path import Target as BarTarget
@@ -97,9 +99,12 @@ class VirtualNvidia(SlotCard):
             chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse
         )
         self.engines.core = Translator(chip.cores)
+        self.engines.replayable = self._fault_buffers()
+        self.windows.on_replay = self.engines.replay
         events = GspEvents(self.gsp, self.windows, self.engines, self.log)
         self.firmware_of_gsp = GspFirmware(chip, GspMemory(self.vram, self.host), events, self.clock, self.log)
         self.engines.fail = self.firmware_of_gsp.channel_failed
+        self.engines.offer_fault = self.firmware_of_gsp.offer_fault
         doorbell = registers.cell(mmu.NV_VIRTUAL_FUNCTION_DOORBELL, 0, PRIV_BASE)
         doorbell.on_write = self.engines.doorbell
         for index in range(registers.count(engines.NV_PGSP_QUEUE_HEAD)):
@@ -109,6 +114,21 @@ class VirtualNvidia(SlotCard):
         for word in (engines.NV_PGSP_MAILBOX, engines.NV_PSEC_MAILBOX):
             for index in range(registers.count(word)):
                 registers.cell(word, index)
+
+    def _fault_buffers(self) -> Buffer:
+        """Make the MMU's buffers; return the one for faults that may be replayed. The firmware owns the other, and
+        takes packets out of it at once.
+        """
+        vectors, pulse = boards.find(self.chip.name).vectors, self.tree_of_interrupts.pulse
+        made = [
+            Buffer(which, self.registers, self.host, partial(pulse, vector), partial(pulse, lost))
+            for which, vector, lost in (
+                (Which.NON_REPLAYABLE, vectors.non_replayable_fault, vectors.non_replayable_fault_error),
+                (Which.REPLAYABLE, vectors.replayable_fault, vectors.replayable_fault_error),
+            )
+        ]
+        AccessCounters(self.registers)
+        return made[Which.REPLAYABLE]
 
     def _wire_apertures(self) -> None:
         registers = RegisterBar(self.registers, lambda: self.log.accesses, self.log.note)

@@ -108,6 +108,10 @@ class GspEvents:
         self._log.note("host", "channel", "channel {} has page directory {}", channel.number, channel.page_directory)
 
     def fault_buffer(self, replayable: bool, pages: tuple[int, ...] | None) -> None:
-        """Note the buffer for page faults."""
-        self._log.note("mmu", "unmodelled", "fault buffer, replayable {}: {} pages; nothing is put there", replayable,
-                       0 if pages is None else len(pages))  # fmt: skip
+        """Put page faults that may be replayed into these pages from now on; None: into none."""
+        if replayable and self._host.replayable is not None:
+            self._host.replayable.enable(pages)
+
+    def fault_reported(self, channel: Channel) -> None:
+        """Stop a channel whose page fault the CPU could not handle."""
+        self._host.cancel_faults(lambda one: one is channel)

@@ -16,7 +16,7 @@ from ringup.silicon.nv.gsp import calls, functions, libos, queue
 from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
 from ringup.silicon.nv.gsp.releases import ROWS as RELEASES
 from ringup.silicon.nv.gsp.session import BLOCK, Session
-from ringup.silicon.nv.rm import recovery, sleep
+from ringup.silicon.nv.rm import faults, recovery, sleep
 from ringup.silicon.nv.rm.boards import rows as boards
 from ringup.silicon.nv.rm.controls.every import CONTROLS
 from ringup.silicon.nv.rm.parts import Aperture, Channel, Chip
@@ -88,6 +88,14 @@ class GspFirmware:
             session.violation(error.kind, str(error))
         else:
             self._flush(session, again=True)
+
+    def offer_fault(self, packet: bytes) -> bool:
+        """Give a page fault that may be handled to the CPU's client; return whether one took it."""
+        session = self.session
+        if session is None or self.phase is not Phase.RUNNING or not faults.offer(session.manager, packet):
+            return False
+        self._flush(session, again=True)
+        return True
 
     def doorbell(self) -> None:
         """The CPU wrote the queue's head register: there may be a message."""

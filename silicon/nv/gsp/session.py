@@ -108,6 +108,10 @@ class Session:
         )
         self.post(rpc.NV_VGPU_MSG_EVENT_RC_TRIGGERED, bytes(struct_bytes(body)))
 
+    def fault_queued(self) -> None:
+        """Tell that there is a page fault in the shadow buffer: MMU_FAULT_QUEUED, which has no parameters."""
+        self.post(rpc.NV_VGPU_MSG_EVENT_MMU_FAULT_QUEUED, b"")
+
     def error_logged(self, code: int, runlist: int, channel_number: int, text: str) -> None:
         """Send a line for the system's log: OS_ERROR_LOG."""
         layout = rpc.rpc_os_error_log_v17_00.at(self.release.layouts)

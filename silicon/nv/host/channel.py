@@ -17,6 +17,7 @@ from ringup.silicon.nv.engines import classes
 from ringup.silicon.nv.engines.engine import Context, Engine, Lacking
 from ringup.silicon.nv.host.methods import Effects, HostMethods
 from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Control, Entry, Parser, Run, entry
+from ringup.silicon.nv.memory.fault_buffers import Origin
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu
 from ringup.silicon.nv.memory.space import AddressSpace, Client
 from ringup.silicon.nv.memory.windows import TARGETS, Memory
@@ -24,6 +25,8 @@ from ringup.silicon.nv.rm import parts
 
 # USERD: byte offsets of the get and put pointers of the GPFIFO; RAMIN: of the page directory's address
 GP_GET, GP_PUT, REFERENCE, PAGE_DIR_BASE = 0x88, 0x8C, 0x48, 0x200
+# NV_RAMIN_PAGE_DIR_BASE_FAULT_REPLAY_TEX and _GCC
+FAULT_REPLAY = 1 << 4 | 1 << 5
 # GUESS: fetching an entry, and a method
 FETCH_US, METHOD_US = 1.0, 0.002
 HOST_METHODS_END = 0x100
@@ -45,6 +48,14 @@ class Card(Protocol):
 
     def client(self, engine_type: int) -> Client:
         """Return an engine (RM_ENGINE_TYPE_*) as fault reports name it."""
+        ...
+
+    def replay(self, what: int) -> None:
+        """Do what an invalidation asks for about accesses that wait after a page fault."""
+        ...
+
+    def faults_cleared(self) -> None:
+        """Let accesses go on after page faults that need no replay."""
         ...
 
     def host_client(self, channel: parts.Channel) -> Client:
@@ -76,7 +87,15 @@ class RunningChannel:
         self.yields = False
         self._host = HostMethods(
             Effects(
-                self._space, card.now_ns, self._bind, self._notify, self._set_reference, self._invalidate, self._yield
+                self._space,
+                card.now_ns,
+                self._bind,
+                self._notify,
+                self._set_reference,
+                self._invalidate,
+                self._yield,
+                card.replay,
+                card.faults_cleared,
             )
         )
         self._context = Context(
@@ -114,6 +133,13 @@ class RunningChannel:
         if aperture is None or not base >> 12:
             raise BadPushbuffer("the instance block has no page directory")
         return Directory(aperture, base >> 12 << 12)
+
+    def origin(self) -> Origin:
+        """Return who its page faults name, and whether they may be handled: what the instance block says."""
+        instance = self.channel.instance
+        raw = self._card.memory.read(APERTURES[instance.aperture], instance.address + PAGE_DIR_BASE, 4)
+        replays = int.from_bytes(raw, "little") & FAULT_REPLAY == FAULT_REPLAY
+        return Origin(APERTURES[instance.aperture], instance.address, replays)
 
     def _userd(self, offset: int) -> int:
         userd = self.channel.userd

@@ -12,6 +12,8 @@ from ringup.silicon.nv.rm.controls.hosting import PBDMA_FAULT_BASE
 
 # the engine's name in NVIDIA's log
 NAMES = {EngineKind.GR: "GRAPHICS"}
+# the graphics engine's own unit
+FRONT_END = "FE"
 
 
 def host(pbdma: int) -> Client:
@@ -29,5 +31,5 @@ def engine(row: Engine) -> Client:
         unit = f"CE{min(row.instance, 1)}"
         return Client(name, row.fault_id, unit, int(getattr(mmu, f"NV_PFAULT_CLIENT_HUB_{unit}")))
     if row.kind is EngineKind.GR:
-        return Client(name, row.fault_id, "FE", mmu.NV_PFAULT_CLIENT_HUB_FE)
+        return Client(name, row.fault_id, FRONT_END, mmu.NV_PFAULT_CLIENT_HUB_FE)
     return Client(name, row.fault_id, "DONT_CARE", mmu.NV_PFAULT_CLIENT_HUB_DONT_CARE)

@@ -7,8 +7,10 @@ Sources: dev_vm.h (NV_VIRTUAL_FUNCTION_DOORBELL: the channel in 11:0, the runlis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ringup.autogen.nv import error_notifier as errors
+from ringup.autogen.nv import methods_host
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.compute.launch import Core
@@ -17,6 +19,7 @@ from ringup.silicon.nv.host import clients
 from ringup.silicon.nv.host.channel import RunningChannel
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
 from ringup.silicon.nv.host.runlist import Runlist, Stop
+from ringup.silicon.nv.memory.fault_buffers import Buffer, packet
 from ringup.silicon.nv.memory.gmmu import Gmmu
 from ringup.silicon.nv.memory.space import Client, PageFault
 from ringup.silicon.nv.memory.windows import Memory
@@ -50,6 +53,11 @@ class Host:
         # what a channel was doing when it left its runlist, and channels whose state outlives a reset
         self._stopped: dict[RunningChannel, Iterator[float]] = {}
         self._saved: dict[Channel, RunningChannel] = {}
+        # the MMU's buffer for faults that may be replayed; gives others to the CPU, if a client of it takes them
+        self.replayable: Buffer | None = None
+        self.offer_fault: Callable[[bytes], bool] = lambda packet: False
+        # channels that wait until their fault is handled
+        self._faulted: dict[RunningChannel, PageFault] = {}
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
@@ -98,6 +106,7 @@ class Host:
         if running is not None:
             self._runlist(channel).remove(running)
             self._stopped.pop(running, None)
+            self._faulted.pop(running, None)
         if self._find(channel) is not None:
             del self._channels[channel.runlist, channel.number]
 
@@ -107,6 +116,9 @@ class Host:
             self._runlist(running.channel).remove(running)
         self._channels.clear()
         kept = set(self._saved.values())
+        self._faulted.clear()
+        if self.replayable is not None:
+            self.replayable.reset()
         self._stopped = {running: going for running, going in self._stopped.items() if running in kept}
 
     def _runlist(self, channel: Channel) -> Runlist:
@@ -124,6 +136,9 @@ class Host:
             f"channel {one.channel.number} on runlist {one.channel.runlist} waits for {one.waits_for}"
             for one in self._channels.values()
             if one.waits_for
+        ] + [
+            f"channel {one.channel.number} on runlist {one.channel.runlist} waits after {fault}"
+            for one, fault in self._faulted.items()
         ]
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -147,11 +162,57 @@ class Host:
     def _ended(self, running: RunningChannel, error: Stop | None) -> None:
         """Report the error of a channel, if it did not just run out of work."""
         if isinstance(error, PageFault):
-            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(error))
+            self._fault(running, error)
         elif isinstance(error, BadPushbuffer):
             self._fail(running, errors.ROBUST_CHANNEL_PBDMA_ERROR, "violation", str(error))
         elif isinstance(error, Refused):
             self._fail(running, error.code or errors.ROBUST_CHANNEL_GR_CLASS_ERROR, error.kind, str(error))
+
+    # --- page faults ------------------------------------------------------------------------------------------------
+    def _fault(self, running: RunningChannel, fault: PageFault) -> None:
+        """Put a fault where software handles it, and let the channel wait; else stop it.
+
+        Accesses of shaders may be replayed, those of copies and of the host may be handled, all if the instance block
+        says so. Source: _kgmmuFaultEntryRmServiceable_GV100 of NVIDIA's open kernel modules.
+        """
+        origin = running.origin()
+        taken = False
+        if origin.replays and not fault.client.hub and self.replayable is not None:
+            taken = self.replayable.put(packet(fault, origin, self.now_ns(), replayable=True))
+        elif origin.replays and fault.client.unit != clients.FRONT_END:
+            taken = self.offer_fault(packet(fault, origin, self.now_ns(), replayable=False))
+        if not taken:
+            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault))
+            return
+        channel = running.channel
+        self.log.note(
+            "host", "fault", "channel {} on runlist {} waits after {}", channel.number, channel.runlist, fault
+        )
+        self._faulted[running] = fault
+
+    def cancel_faults(self, chosen: Callable[[Channel], bool] = lambda channel: True, *, lacks: str = "") -> None:
+        """Stop channels that wait after a fault: software could not handle it, or the model `lacks` what comes then."""
+        for running, fault in list(self._faulted.items()):
+            if chosen(running.channel):
+                del self._faulted[running]
+                text = f"{fault}: {lacks} is not modelled" if lacks else str(fault)
+                kind = "unmodelled" if lacks else "fault"
+                # later, as this is asked for in the middle of other work
+                self._clock.after(
+                    0, partial(self._fail, running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, kind, text)
+                )
+
+    def replay(self, what: int) -> None:
+        """Replay or cancel accesses that wait. An access cannot be made again here, so its channel stops."""
+        again = what in (
+            methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START,
+            methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START_ACK_ALL,
+        )
+        self.cancel_faults(lacks="replaying an access" if again else "")
+
+    def faults_cleared(self) -> None:
+        """Let accesses of copies and the host go on. They cannot be made again here, so their channels stop."""
+        self.cancel_faults(lacks="going on after a fault")
 
     def _fail(self, running: RunningChannel, code: int, kind: str, why: str) -> None:
         channel = running.channel

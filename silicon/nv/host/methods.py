@@ -39,7 +39,8 @@ class Effects:
     """What the host's methods do outside their channel.
 
     `bind` binds an object to a subchannel. `invalidate` drops translations: of an address space's root, or all for
-    None. `reference` stores the reference count. `yields` gives up the channel's turn.
+    None. `reference` stores the reference count. `yields` gives up the channel's turn. `replay` says what becomes of
+    accesses that wait after a page fault, `cleared` that faults which need no replay were handled.
     """
 
     space: AddressSpace
@@ -49,6 +50,8 @@ class Effects:
     reference: Callable[[int], None]
     invalidate: Callable[[int | None], None]
     yields: Callable[[], None]
+    replay: Callable[[int], None]
+    cleared: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -86,8 +89,7 @@ class HostMethods:
         elif name == "YIELD":
             return self._yield(methods.YIELD(data))
         elif name == "CLEAR_FAULTED":
-            # acts like a software method, which interrupts
-            raise BadPushbuffer("CLEAR_FAULTED, which asks software for help")
+            effects.cleared()
         return None
 
     def _yield(self, word: methods.YIELD) -> Iterator[float] | None:
@@ -98,15 +100,14 @@ class HostMethods:
         return iter((0.0,))
 
     def _memory_operation(self, word: methods.MEM_OP_D) -> None:
-        """Invalidate translations, of one address space or all. Other operations concern caches.
-
-        Replays and cancels concern faults, which stop a channel here before they could be replayed.
-        """
+        """Invalidate translations, of one address space or all. Other operations concern caches."""
         if word.operation in CACHE_OPERATIONS:
             return
         if word.operation not in TLB_OPERATIONS:
             raise BadPushbuffer(f"MEM_OP_D has operation {word.operation:#x}")
         low = methods.MEM_OP_C(self.registers.get("MEM_OP_C", 0))
+        if low.tlb_invalidate_replay:
+            self.effects.replay(low.tlb_invalidate_replay)
         if low.tlb_invalidate_pdb == methods.MEM_OP_C_TLB_INVALIDATE_PDB_ALL:
             self.effects.invalidate(None)
         else:

@@ -6,6 +6,8 @@ Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), dev_vm.h (BAR1_BLOCK, BAR2_BLOCK, BIND
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import boot, mmu
 from ringup.silicon.common.log import EventLog
@@ -144,6 +146,8 @@ class Windows:
         self.gmmu, self._memory, self._log = Gmmu(memory), memory, log
         self.bar1 = BarWindow(1, memory, self.gmmu, log)
         self.bar2 = BarWindow(2, memory, self.gmmu, log)
+        # called with what an invalidation asks for about faults that wait
+        self.on_replay: Callable[[int], None] = lambda replay: None
         self._window = registers.cell(boot.NV_PBUS_BAR0_WINDOW)
         registers.window(PRAMIN_AT, PRAMIN_BYTES, "PRAMIN", self._read_pramin, self._write_pramin)
         self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK)
@@ -188,6 +192,8 @@ class Windows:
     def _invalidate(self, value: int) -> None:
         if not value & TRIGGER:
             return
+        if (replay := value >> 3 & 7) != 0:
+            self.on_replay(replay)
         if not value & ALL_VA:
             self._log.note("mmu", "unmodelled", "MMU_INVALIDATE {:#x} of some addresses drops all of them", value)
         if value & ALL_PDB:

@@ -36,6 +36,8 @@ SIGNATURE_VALUE, ACQUIRE_VALUE, PB_HEADER_VALUE = 0x0000FACE, 0x7FFFF902, 0x2040
 SUBDEVICE_ALL, TARGET_PRIVILEGED, CONFIG_VALUE, CONFIG_PRIVILEGED = 0x30000FFF, 0x20, 0x1000, 0x100
 # NV_RAMIN_PAGE_DIR_BASE: format of version 2, big pages of 64 KiB, volatile if in system memory
 VERSION_2, BIG_PAGES_64K, VOLATILE = 1 << 10, 1 << 11, 1 << 2
+# FAULT_REPLAY_TEX and FAULT_REPLAY_GCC
+FAULT_REPLAY = 1 << 4 | 1 << 5
 TARGETS = {
     Aperture.VRAM: ram.NV_RAMIN_SC_PAGE_DIR_BASE_TARGET_VID_MEM,
     Aperture.SYSMEM: ram.NV_RAMIN_SC_PAGE_DIR_BASE_TARGET_SYS_MEM_COHERENT,
@@ -44,13 +46,17 @@ MAX_GPFIFO_LOG2 = 31  # GP_BASE_HI.LIMIT2 has five bits
 USERD_INDEX_BITS = 3  # NVOS04_FLAGS_CHANNEL_USERD_INDEX_VALUE: eight control blocks in a page
 
 
-def page_directory_words(directory: PageDirectory | None) -> tuple[int, int]:
-    """Return the two words of a root in an instance block; without a root the invalid pair."""
+def page_directory_words(directory: PageDirectory | None, *, replays: bool = False) -> tuple[int, int]:
+    """Return the two words of a root in an instance block; without a root the invalid pair. `replays`: its page faults
+    may be handled.
+    """
     if directory is None:
         return 1, 1
     low = directory.address & 0xFFFFF000 | VERSION_2 | BIG_PAGES_64K | TARGETS[directory.aperture]
     if directory.aperture is Aperture.SYSMEM:
         low |= VOLATILE
+    if replays:
+        low |= FAULT_REPLAY
     return low, directory.address >> 32
 
 
@@ -78,7 +84,7 @@ def write_page_directory(memory: PhysicalMemory, channel: Channel) -> None:
     """Write the roots into the instance block: the channel's, and the same for its subcontext."""
     if channel.page_directory is None:
         return
-    low, high = page_directory_words(channel.page_directory)
+    low, high = page_directory_words(channel.page_directory, replays=channel.replays)
     place, aperture = channel.instance.address, channel.instance.aperture
     memory.write(aperture, place + PAGE_DIRECTORY, struct.pack("<II", low, high))
     none = page_directory_words(None)

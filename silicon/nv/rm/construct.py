@@ -171,6 +171,7 @@ def _channel(manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC
         privileged=bool(flags.privileged_channel),
         page_directory=space.page_directory,
         subcontext=subcontext,
+        replays=bool(space.flags & rm_alloc.NV_VASPACE_ALLOCATION_FLAGS_ENABLE_PAGE_FAULTING),
     )
     try:
         channels.write_instance(manager.memory, channel)

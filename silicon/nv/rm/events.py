@@ -19,6 +19,10 @@ class Events(Protocol):
         """A channel was stopped because of an error. `code`: ROBUST_CHANNEL_*, of nverror.h."""
         ...
 
+    def fault_queued(self) -> None:
+        """A page fault is in the buffer that the CPU registered for it."""
+        ...
+
     def error_logged(self, code: int, runlist: int, channel_number: int, text: str) -> None:
         """A line for the system's log, an "Xid"."""
         ...

@@ -120,6 +120,8 @@ class Channel:
     objects: dict[int, int] = field(default_factory=dict)
     scheduled: bool = False
     stopped: bool = False
+    # page faults in its address space may be handled and need not stop it
+    replays: bool = False
 
 
 class Effects(Protocol):
@@ -151,6 +153,10 @@ class Effects(Protocol):
 
     def fault_buffer(self, replayable: bool, pages: tuple[int, ...] | None) -> None:
         """The buffer for page faults has these pages of system memory; None: it was taken away."""
+        ...
+
+    def fault_reported(self, channel: Channel) -> None:
+        """The client that a channel's page fault was given to could not handle it."""
         ...
 
 

@@ -503,7 +503,10 @@ def test_buffers_for_faults_and_counters(board):
     assert made.ask(0x20800A1D, counters)[0] == OK
     assert made.ask(0x20800A1D, struct.pack("<II64Q", 1, 0x1000, *pages[:64]))[0] == INVALID_ARGUMENT
     assert made.ask(0x20800A1E, bytes(4))[0] == OK
-    assert set(made.cpu.firmware.session.manager.buffers) == {("shadow fault buffer", 1)}
+    assert set(made.cpu.firmware.session.manager.buffers) == {
+        ("shadow fault buffer", 1),
+        ("shadow fault ring", 1),
+    }
 
 
 def test_temperatures_are_asked_by_instructions(board):

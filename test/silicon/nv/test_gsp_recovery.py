@@ -259,3 +259,72 @@ def test_misuse_of_memory_lists(up):
     # a message that is shorter than it says
     assert cpu.call(ALLOC_MEMORY, memory_list(client, 0x92, SYSTEM_LIST, [1], count=1 << 31)) is None
     assert cpu.firmware.violations[0].startswith("length: call 0x4 says it has")
+
+
+RING, SHADOW = HOST + 0x2_0000, HOST + 0x2_1000
+FAULT_QUEUED, REPORT_FAULT, REGISTER_SHADOW = 0x1005, 0x20800177, 0x20800A9D
+
+
+def fault(instance, *, vram=True):
+    """A packet as clc369.h has it: the instance block's address and aperture."""
+    return struct.pack("<8I", instance | (0 if vram else 2) << 8, 0, 0x5000, 0, 1, 2, 15, 1 << 31)
+
+
+def with_shadow(up, *, capacity=128):
+    """A firmware with UVM's buffer of one page: the ring's capacity and indices, 64 bytes apart."""
+    cpu = up()
+    channel = make_channel(cpu)
+    cpu.memory.write(Aperture.SYSMEM, RING, struct.pack("<Q", capacity) + bytes(184))
+    shadow = struct.pack("<QII3000QIxxxxQ", RING, PAGE, PAGE, SHADOW, SHADOW + PAGE, *[0] * 2998, 0, 0)
+    client, subdevice = cpu.internal()
+    assert cpu.control(client, subdevice, REGISTER_SHADOW, shadow)[0] == OK
+    return cpu, channel, lambda command, params: cpu.control(client, subdevice, command, params)
+
+
+def indices(cpu):
+    return [struct.unpack("<Q", cpu.memory.read(Aperture.SYSMEM, RING + at, 8))[0] for at in (64, 128)]
+
+
+def test_a_fault_goes_to_the_buffer_that_uvm_registered(up):
+    cpu, channel, ask = with_shadow(up)
+    assert cpu.firmware.offer_fault(fault(0x10000))
+    assert cpu.receive().function == FAULT_QUEUED
+    assert indices(cpu) == [0, 1]
+    assert cpu.memory.read(Aperture.SYSMEM, SHADOW, 32) == fault(0x10000)
+    # UVM cannot handle it: the card stops the channel of that instance block
+    assert ask(REPORT_FAULT, fault(0x10000))[0] == OK
+    assert cpu.card.named("fault_reported") == [(channel,)]
+    for unknown in (fault(0x30000), fault(0x10000, vram=False)):
+        assert ask(REPORT_FAULT, unknown)[0] != OK
+
+
+def test_a_full_or_broken_ring_takes_no_fault(up):
+    cpu, _, _ = with_shadow(up, capacity=3)
+    assert [cpu.firmware.offer_fault(fault(0x10000)) for _ in range(3)] == [True, True, False]
+    assert indices(cpu) == [0, 2]
+    cpu.memory.write(Aperture.SYSMEM, RING + 64, struct.pack("<Q", 2))
+    # the last place, and around
+    assert cpu.firmware.offer_fault(fault(0x20000))
+    assert indices(cpu) == [2, 0]
+    assert cpu.memory.read(Aperture.SYSMEM, SHADOW + 64, 32) == fault(0x20000)
+    for capacity in (0, 1 << 40, 129):
+        cpu.memory.write(Aperture.SYSMEM, RING, struct.pack("<Q", capacity))
+        assert not cpu.firmware.offer_fault(fault(0x10000))
+
+
+def test_without_a_buffer_no_fault_is_taken(up):
+    cpu = up()
+    make_channel(cpu)
+    assert not cpu.firmware.offer_fault(fault(0x10000))
+
+
+def test_channels_of_a_faulting_address_space_say_so_in_their_instance_blocks(up):
+    """FAULT_REPLAY_TEX and _GCC, bits 4 and 5, from ENABLE_PAGE_FAULTING of the address space."""
+    cpu = up()
+    cpu.root(CLIENT)
+    for handle, flags in ((0x5A, 0x40), (0x5B, 0)):
+        assert cpu.alloc(CLIENT, 0x80, handle, 0x90F1, struct.pack("<II", 0, flags) + bytes(40))[0] == OK
+        params = failing_params(handle & 7, HOST + 0x9000, space=handle, instance=0x10000 * (handle & 7))
+        assert cpu.alloc(CLIENT, 0x80, 0xC0 + handle, 0xC56F, params)[0] == OK
+    first, second = (row[0] for row in cpu.card.named("channel_allocated"))
+    assert (first.replays, second.replays) == (True, False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
+from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import status
+from ringup.silicon.nv.rm import faults
 from ringup.silicon.nv.rm.controls.lists import Values, fill
 from ringup.silicon.nv.rm.controls.table import Request, accept, row
 from ringup.silicon.nv.rm.parts import RmError
@@ -13,8 +15,6 @@ KIB = 1 << 10
 PAGE = 4096
 # bytes that one tag of compression covers. GUESS: nothing is compressed, so nobody sees it
 COMPRESSION_PAGE_SHIFT = 16
-# ctrl2080internal.h, NV2080_CTRL_FAULT_BUFFER_*
-NON_REPLAYABLE, REPLAYABLE = 0, 1
 INFO: Values = {
     fb.NV2080_CTRL_FB_INFO_INDEX_PARTITION_COUNT: lambda manager: manager.board.frame.fbp_mask.bit_count(),
     fb.NV2080_CTRL_FB_INFO_INDEX_PARTITION_MASK: lambda manager: manager.board.frame.fbp_mask,
@@ -84,7 +84,7 @@ def _unregister(request: Request, key: tuple[str, int]) -> None:
     request.manager.buffers.pop(key, None)
 
 
-FAULTS = ("fault buffer", REPLAYABLE)
+FAULTS = ("fault buffer", faults.REPLAYABLE)
 
 
 def _fault_buffer(request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_REGISTER_FAULT_BUFFER_PARAMS) -> None:
@@ -103,17 +103,27 @@ def _shadow(
     request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_REGISTER_CLIENT_SHADOW_FAULT_BUFFER_PARAMS
 ) -> None:
     """Take the buffer into which the firmware copies faults for the CPU; the array has pages of data and metadata."""
-    if params.shadowFaultBufferType not in (NON_REPLAYABLE, REPLAYABLE):
+    if params.shadowFaultBufferType not in (faults.NON_REPLAYABLE, faults.REPLAYABLE):
         raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"shadow buffer {params.shadowFaultBufferType}")
     size = params.shadowFaultBufferSize
-    key = ("shadow fault buffer", params.shadowFaultBufferType)
-    _register(request, key, _pages(size, list(params.shadowFaultBufferPteArray)))
+    kind = params.shadowFaultBufferType
+    _register(request, (faults.SHADOW, kind), _pages(size, list(params.shadowFaultBufferPteArray)))
+    request.manager.buffers[faults.RING, kind] = (params.shadowFaultBufferQueuePhysAddr,)
 
 
 def _no_shadow(
     request: Request, params: internal.NV2080_CTRL_INTERNAL_GMMU_UNREGISTER_CLIENT_SHADOW_FAULT_BUFFER_PARAMS
 ) -> None:
-    _unregister(request, ("shadow fault buffer", params.shadowFaultBufferType))
+    for key in (faults.SHADOW, faults.RING):
+        _unregister(request, (key, params.shadowFaultBufferType))
+
+
+def _report_fault(request: Request, params: gpu.NV2080_CTRL_GPU_REPORT_NON_REPLAYABLE_FAULT_PARAMS) -> None:
+    """Stop the channel of a fault that the client could not handle."""
+    found = faults.channel_of(request.manager, bytes(params.faultPacket.data))
+    if found is None:
+        raise RmError(status.NV_ERR_INVALID_CHANNEL, "the fault's instance block is no channel's")
+    request.manager.effects.fault_reported(found)
 
 
 def _counters(request: Request, params: internal.NV2080_CTRL_INTERNAL_UVM_REGISTER_ACCESS_CNTR_BUFFER_PARAMS) -> None:
@@ -138,6 +148,12 @@ ROWS = (
     ),
     # nothing stands between this card's memory and what reads it
     row(internal, "INTERNAL_MEMSYS_L2_INVALIDATE_EVICT", None, accept, size_bytes=4),
+    row(
+        gpu,
+        "GPU_REPORT_NON_REPLAYABLE_FAULT",
+        gpu.NV2080_CTRL_GPU_REPORT_NON_REPLAYABLE_FAULT_PARAMS,
+        _report_fault,
+    ),
     row(fb, "FB_GET_INFO_V2", fb.NV2080_CTRL_FB_GET_INFO_V2_PARAMS, _info),
     row(
         internal,
