@@ -19,7 +19,7 @@ the third source: r register, u uniform register, i immediate, c constant bank, 
                          place in some forms. The letters are those of KINDS.
   {Rd} {Pu} …            names of MACROS
 Every bit below 105 that no template shows has one value, zero unless the further bits say another (`72-75=f`) or that
-any is right (`24-31=*`). `!63,72=3` there: these bits must not hold this value.
+any is right (`24-31=*`, `24-31=*ff` if that is the usual one). `!63,72=3` there: these bits must not hold this value.
 """
 
 from __future__ import annotations
@@ -163,13 +163,19 @@ class Row:
         for each in bits.split():
             if each.startswith("!"):
                 continue
-            if each.endswith("=*"):
-                mask &= ~_condition(each.removesuffix("*") + "0").mask
+            if "*" in each:
+                mask &= ~_condition(each.partition("*")[0] + "0").mask
             else:
                 condition = _condition(each)
                 mask |= condition.mask
                 value |= condition.value
         return Condition(mask, value)
+
+    @cached_property
+    def default(self) -> int:
+        """The bits as an encoder sets them: `fixed`, and the usual value of those that may hold any."""
+        usual = (_condition(each.replace("*", "")) for each in self._line.bits.split() if re.search(r"=\*\w", each))
+        return self.fixed.value | sum(each.value for each in usual)
 
     @cached_property
     def refused(self) -> tuple[Condition, ...]:

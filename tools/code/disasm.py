@@ -1,5 +1,5 @@
-"""`ringup disasm`: shader machine code as text that assembles to the same bytes, from a code object, a fat binary or
-bare code.
+"""`ringup disasm`: shader machine code as text that assembles to the same bytes, from a code object, a fat binary, a
+cubin or bare code.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from ringup.compiler.isa.amd import LIMITS, processor
 from ringup.compiler.isa.amd.assembly import disassembler
 from ringup.compiler.isa.amd.objects import elf_read
 from ringup.compiler.isa.amd.objects.descriptor import read as read_descriptor
+from ringup.compiler.isa.sass import CHIPS, cubin
 from ringup.errors import CompileError
 from ringup.queues.amd.objects import elf, fat_binary
-from ringup.tools.code import objects
+from ringup.tools.code import objects, sass
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
 
@@ -25,12 +26,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("disasm", help="show machine code as text", description=__doc__)
     parser.add_argument(
         "file",
-        help="a code object (ELF), a fat binary or library of HIP's compiler, or bare machine code with --raw; - reads "
-        "standard input",
+        help="a code object or cubin (ELF), a fat binary or library of HIP's compiler, or bare machine code with --raw; "
+        "- reads standard input",
     )
     parser.add_argument(
         "--target",
-        choices=tuple(LIMITS),
+        choices=(*LIMITS, *CHIPS),
         help="processor of bare code (default: gfx1100), or of the object to choose; a single object names its own",
     )
     objects.add_object_arguments(parser)
@@ -47,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
     `CompileError` for a damaged container.
     """
     data = files.read_program(args.file, LIMIT_BYTES)
+    if args.target in CHIPS if args.raw else cubin.is_cubin(data):
+        sass.disassemble(args, data)
+        return 0
     if not args.raw and fat_binary.is_fat(data):
         if args.list:
             print(

@@ -1,5 +1,5 @@
-"""`ringup program`: the contents of a code object: its target, its kernels, their launch and arguments; or the code
-objects of a fat binary.
+"""`ringup program`: the contents of a code object or cubin: its target, its kernels, their launch and arguments; or
+the code objects of a fat binary.
 """
 
 from __future__ import annotations
@@ -7,11 +7,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ringup.compiler.isa.sass import cubin
 from ringup.drivers.amd.bus.chips import CHIPS
 from ringup.errors import CompileError
 from ringup.queues.amd.objects import code_object, fat_binary, processors
 from ringup.queues.amd.objects.code_object import CodeObject, Kernel
-from ringup.tools.code import objects
+from ringup.tools.code import objects, sass
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
 
@@ -23,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("program", help="show the kernels of a code object", description=__doc__)
     parser.add_argument(
         "file",
-        help="an AMDHSA code object (ELF), linked or not, or a fat binary or library of HIP's compiler; - reads "
+        help="an AMDHSA code object (ELF), linked or not, a fat binary or library of HIP's compiler, or a cubin; - reads "
         "standard input",
     )
     parser.add_argument(
@@ -41,6 +42,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Print the contents. Raises the errors of reading it, and `WrongTarget` if it does not run on `--chip`."""
     data = files.read_program(args.file, LIMIT_BYTES)
+    if cubin.is_cubin(data):
+        if args.chip:
+            raise CompileError(f"{args.file} is for an NVIDIA card, not for {args.chip}")
+        sass.show(args, data)
+        return 0
     fat = fat_binary.is_fat(data)
     if fat and (args.list or (args.chip is None and args.object is None and not args.kernel)):
         print(

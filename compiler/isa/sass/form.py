@@ -122,7 +122,7 @@ class Form:
         self.mask, self.value = row.fixed.mask & ~0xFFF, row.fixed.value & ~0xFFF
         # Bits 122 to 124 as far as they keep a register.
         self.reuse = sum(1 << index for index, place in enumerate(row.reuse) if place)
-        self.base = row.fixed.value
+        self.base = row.default
 
     @cached_property
     def alias(self) -> Alias | None:
@@ -187,7 +187,7 @@ class Form:
         for group in groups:
             seen += {part.bits for part in group if isinstance(part, Choice)}
         shared = frozenset(places for places in seen if seen.count(places) > 1)
-        head, *slots = (Slot(tuple(group), shared, self.row.fixed.value) for group in groups)
+        head, *slots = (Slot(tuple(group), shared, self.row.default) for group in groups)
         return Variant(self, self.base | bits, head, tuple(slots))
 
 

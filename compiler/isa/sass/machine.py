@@ -263,7 +263,7 @@ def _settle(variant: Variant, bits: int, constraints: tuple[Constraint, ...]) ->
     for places, having in legal.items():
         if not having:
             return None
-        bits |= spread(places, preferred(places, having, variant.form.row.fixed.value))
+        bits |= spread(places, preferred(places, having, variant.form.row.default))
     return bits
 
 
