@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ringup.autogen.nv import error_notifier as errors
-from ringup.autogen.nv import methods_compute, methods_copy, methods_inline
+from ringup.autogen.nv import methods_compute, methods_copy, methods_inline, methods_video
 from ringup.silicon.nv.engines.compute import ComputeEngine
 from ringup.silicon.nv.engines.copy import CopyEngine
 from ringup.silicon.nv.engines.engine import Context, Engine
 from ringup.silicon.nv.engines.graphics import Drawing, InlineToMemory
+from ringup.silicon.nv.engines.video import VideoDecoder
 
-# the first RM_ENGINE_TYPE_* of copy engines. Source: gpu_engine_type.h
-FIRST_COPY_ENGINE = 9
+# the first RM_ENGINE_TYPE_* of copy engines and of video decoders. Source: gpu_engine_type.h
+FIRST_COPY_ENGINE, FIRST_DECODER = 0x09, 0x1D
 
 
 def make(class_id: int, engine_type: int, context: Context) -> Engine | None:
@@ -22,6 +23,9 @@ def make(class_id: int, engine_type: int, context: Context) -> Engine | None:
         return ComputeEngine(class_id, context)
     if class_id in methods_inline.METHODS:
         return InlineToMemory(class_id, context)
+    if class_id in methods_video.METHODS:
+        name = f"ROBUST_CHANNEL_NVDEC{max(engine_type - FIRST_DECODER, 0)}_ERROR"
+        return VideoDecoder(class_id, context, int(getattr(errors, name)))
     return _drawing(class_id, context)
 
 

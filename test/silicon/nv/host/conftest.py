@@ -14,8 +14,8 @@ ROOT, PD2, PD1, PD0, SMALL, INSTANCE, USERD, FIFO = (0x100000 + 0x1000 * n for n
 DATA, PAGES = 0x200000, 64
 ENTRIES = 32
 DOORBELL = 0xBB0090
-# RM_ENGINE_TYPE_GR0 and RM_ENGINE_TYPE_COPY0
-GRAPHICS, COPY = 1, 9
+# RM_ENGINE_TYPE_GR0, RM_ENGINE_TYPE_COPY0, RM_ENGINE_TYPE_NVDEC0
+GRAPHICS, COPY, DECODER = 1, 9, 0x1D
 
 
 class Bench:
@@ -133,3 +133,9 @@ def bench():
 def graphics():
     """Return a channel on the graphics runlist, with an object of each of its classes."""
     return Bench({0xC797: GRAPHICS, 0xC7C0: GRAPHICS, 0xA140: GRAPHICS, 0x902D: GRAPHICS, 0xC7B5: COPY}, 0, GRAPHICS)
+
+
+@pytest.fixture
+def video():
+    """Return a channel on a video decoder of class c7b0."""
+    return Bench({0xC7B0: DECODER}, 5, DECODER)
