@@ -38,6 +38,7 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     ),
     "generate": ("ringup.tools.bench.benches.generate", "generating facts from header packages"),
     "shader": ("ringup.tools.bench.benches.shader", "kernels on the virtual shader cores"),
+    "sm": ("ringup.tools.bench.benches.sm", "programs on the virtual shader cores of NVIDIA's chips"),
     "queues": ("ringup.tools.bench.benches.queues", "building and submitting work, over plain memory"),
     "latency": (
         "ringup.tools.bench.benches.latency",

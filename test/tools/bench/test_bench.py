@@ -118,6 +118,7 @@ def test_the_list_names_every_bench_and_measures_nothing(capsys):
         "fields",
         "generate",
         "shader",
+        "sm",
         "queues",
         "latency",
         "kfd",

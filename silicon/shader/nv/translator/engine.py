@@ -271,12 +271,14 @@ class NativeRun:
         """Start the next groups; return whether there are any."""
         groups = self._groups = list(islice(self._idents, self._resident))
         count = len(groups)
-        self._left -= count
-        self._waves += count * self._warps
         if not groups:
             return False
-        # Registers keep what they had, as on a card.
-        self._states[:count, :, : layout.REGISTERS] = self._template
+        # Registers and convergence barriers keep what they had, as on a card.
+        states, template = self._states[:count], self._template
+        states[:, :, : layout.CONVERGENCE] = template[:, : layout.CONVERGENCE]
+        first = not self._waves
+        end = layout.REGISTERS if first else layout.WAITS_AT
+        states[:, :, layout.PCS : end] = template[:, layout.PCS : end]
         idents = np.array(groups, np.uint32)[:, None, :]
         self._states[:count, :, Field.CTAID_X : Field.CTAID_X + 3] = idents
         bases = self._shared.ctypes.data + np.arange(count, dtype=np.uint64) * np.uint64(self._shared.strides[0])
@@ -284,6 +286,8 @@ class NativeRun:
         self._states[:count, :, Field.SHARED : Field.SHARED + 2] = pairs
         self._shared[:count] = 0
         self._slots[:count] = Slot.READY
+        self._left -= count
+        self._waves += count * self._warps
         return True
 
     def _banks(self) -> None:

@@ -1,0 +1,153 @@
+"""The virtual SM: programs for sm_86 in strict mode, by lane-instructions a second. There is no competitor.
+
+Mesa 25.2.7's NAK made the words: of 2^20 elements x * y + 2; of 200 rounds of eight fused multiply-adds; of 200 rounds
+of four steps of a generator of random numbers; of 64 rounds of sums through shared memory with two barriers each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ringup.errors import RingupError
+from ringup.silicon.shader.nv import workbench
+from ringup.silicon.shader.nv.translator.engine import Translator
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.figure import Figure, Goal
+from ringup.tools.bench.timing import median
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32] | NDArray[np.uint32]
+
+TARGET, RUNS, GROUP = "sm_86", 7, 256
+GOAL, ALU_GOAL = Goal("ours", 500), Goal("ours", 1000)
+STREAM = (
+    0x000E02000000250000000000000079C3, 0x000E4200000021000000000000007919, 0x001FC80008000F000000000000017C02,
+    0x002FC800000E40FF0000000001007211, 0x000FC800000010FF0000040000027A11, 0x000FC200000F14FF0000050000037A11,
+    0x000FC800000010FF0000000000047A11, 0x000FCA00000F14FF0000010000057A11, 0x00004400001EE9000000000004017381,
+    0x001FC800000010FF0000020000047A11, 0x000FCA00000F14FF0000030000057A11, 0x000E0400001EE9000000000004007381,
+    0x003FCA00000100004000000001007423, 0x0001C4000010E9000000000002007386, 0x001FC20003800000000000000000794D,
+)  # fmt: skip
+FUSED = (
+    0x000E02000000250000000000000079C3, 0x000E4200000021000000000000007919, 0x001FC80008000F000000000000017C02,
+    0x002FC800000E40FF0000000001007211, 0x000FC800000010FF0000000000027A11, 0x000FCA00000F14FF0000010000037A11,
+    0x00004200001EE9000000000002017381, 0x000FCA00080000000000003F00007C82, 0x001FCA0000000F003A83126F00027802,
+    0x002FC200000100023F7F7CFF01017823, 0x000FCA0000000F003B03126F00027802, 0x000FC200000100023F7FBE7701017823,
+    0x000FCA0000000F003B449BA600027802, 0x000FC200000100023F7FBE7701017823, 0x000FCA0000000F003B83126F00027802,
+    0x000FC200000100023F7FBE7701017823, 0x000FC2000FFFE03F0000000100007890, 0x000FC60000000F003BA3D70A00027802,
+    0x000FC4000BF06070000000C80000788C, 0x000FC200000100023F7FBE7701017823, 0x000FC60000000F003BC49BA600027802,
+    0x000FC40003F0F50A000000000000781C, 0x000FC200000100023F7FBE7701017823, 0x000FCA0000000F003BE5604200027802,
+    0x000FCA00000100023F7FBE7701017823, 0x000FC2000383FFFFFFFFFEE000008947, 0x000FC800000010FF0000020000027A11,
+    0x000FCA00000F14FF0000030000037A11, 0x0001C4000010E9000000000102007386, 0x001FC20003800000000000000000794D,
+)  # fmt: skip
+INTEGERS = (
+    0x000E02000000250000000000000079C3, 0x000E4200000021000000000000007919, 0x001FC80008000F000000000000017C02,
+    0x002FC800000E40FF0000000001007211, 0x000FC800000010FF0000000000027A11, 0x000FCA00000F14FF0000010000037A11,
+    0x000E0200001EE9000000000002017381, 0x000FCA00080000000000003F00007C82, 0x001FC80000000CFF0000000D01027819,
+    0x000FC800078E3CFF0000000201017212, 0x000FC80000011E0100000011FF027819, 0x000FCA00078E3CFF0000000201017212,
+    0x000FCA00000E00010000000501017824, 0x000FC80000000CFF0000000D01027819, 0x000FC800078E3CFF0000000201017212,
+    0x000FC80000011E0100000011FF027819, 0x000FCA00078E3CFF0000000201017212, 0x000FCA00000E00010000000501017824,
+    0x000FC80000000CFF0000000D01027819, 0x000FC800078E3CFF0000000201017212, 0x000FC80000011E0100000011FF027819,
+    0x000FCA00078E3CFF0000000201017212, 0x000FC800000E00010000000501017824, 0x000FC2000FFFE03F0000000100007890,
+    0x000FC60000000CFF0000000D01027819, 0x000FC2000BF06070000000C80000788C, 0x000FC800078E3CFF0000000201017212,
+    0x000FC20000011E0100000011FF027819, 0x000FC60003F0F50A000000000000781C, 0x000FCA00078E3CFF0000000201017212,
+    0x000FCA00000E00010000000501017824, 0x000FC2000383FFFFFFFFFE8000008947, 0x000FC800000010FF0000020000027A11,
+    0x000FCA00000F14FF0000030000037A11, 0x0001C4000010E9000000000102007386, 0x001FC20003800000000000000000794D,
+)  # fmt: skip
+SHARED = (
+    0x000FC200001000000000000000FF7355, 0x000FC200038000000000001000007945, 0x000FE200038000000000000000007941,
+    0x000FC200000000000000000000007918, 0x000E02000000250000000000000079C3, 0x000E4200000021000000000000007919,
+    0x001FC80008000F000000000000017C02, 0x002FC800000E40FF0000000001017211, 0x000FC800000010FF0000000001027A11,
+    0x000FCA00000F14FF0000010001037A11, 0x00004400001EE9000000000002027381, 0x001FC20000000CFF0000000200037819,
+    0x000FCA00080000000000003F00007C82, 0x000FEC00000000000000000000007B1D, 0x000FC400000000000000000000007918,
+    0x000FCC00000020000000000000007992, 0x000FC400000000000000000000007918, 0x0021C200000008000000000203007388,
+    0x000FEC00000000000000000000007B1D, 0x000FC400000000000000000000007918, 0x000FCC000FFFE03F0000000100007890,
+    0x000FC8000FFFE0FF0000000000047C10, 0x000FC800000000FF0000444004047816, 0x000FC20000000CFF0000000204047819,
+    0x000FCC00000020000000000000007992, 0x000FC400000000000000000000007918, 0x000E4200000008000000000004047984,
+    0x000FCC000BF06070000000400000788C, 0x000FD00003F0F50A000000000000781C, 0x003FCA0007FFE0FF0000000402027210,
+    0x000FC2000383FFFFFFFFFEE000008947, 0x000FC800000010FF0000020001047A11, 0x000FCA00000F14FF0000030001057A11,
+    0x0001C4000010E9000000000204007386, 0x001FC20003800000000000000000794D,
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A program, how many elements it has, what it must compute of its inputs; inputs come before the output."""
+
+    name: str
+    words: tuple[int, ...]
+    registers: int
+    shared_bytes: int
+    count: int
+    inputs: int
+    wanted: Callable[..., Array]
+    goal: Goal
+
+
+def _fused(x: Array) -> Array:
+    z = x.astype(np.float32)
+    for _ in range(200):
+        for step in range(8):
+            z = (z.astype(np.float64) * np.float32(0.999) + np.float32(0.001 * step)).astype(np.float32)
+    return z
+
+
+def _random(x: Array) -> Array:
+    z = x.astype(np.uint32)
+    for _ in range(800):
+        z = z ^ z << np.uint32(13)
+        z = z ^ z >> np.uint32(17)
+        z = z * np.uint32(6)
+    return z
+
+
+def _sums(x: Array) -> Array:
+    z = x.astype(np.uint32).reshape(-1, GROUP)
+    for turn in range(64):
+        z = z + np.roll(z, -(turn + 1), 1)
+    return z.ravel()
+
+
+CASES = (
+    Case("x * y + 2", STREAM, 19, 0, 1 << 20, 2, lambda x, y: (x.astype(np.float64) * y + 2).astype(np.float32), GOAL),
+    Case("fused multiply-adds", FUSED, 19, 0, 1 << 16, 1, _fused, ALU_GOAL),
+    Case("integers", INTEGERS, 19, 0, 1 << 16, 1, _random, ALU_GOAL),
+    Case("sums through shared memory", SHARED, 19, 1024, 1 << 15, 1, _sums, GOAL),
+)
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Run each program several times; the first run translates it and is checked."""
+    for case in CASES:
+        bench.say(case.name)
+        rates = _rates(case)
+        note = f"{TARGET}, strict, by CPU time; median of {RUNS} runs"
+        yield Figure(case.name, "M lane-instructions/s", median(rates), goal=case.goal, better="more", note=note)
+
+
+def _rates(case: Case) -> list[float]:
+    random = np.random.default_rng(1)
+    is_float = "multiply" in case.name or "+" in case.name
+    if is_float:
+        given: list[Array] = [random.random(case.count, np.float32) for _ in range(case.inputs)]
+    else:
+        given = [random.integers(1, 1 << 31, case.count).astype(np.uint32) for _ in range(case.inputs)]
+    out: Array = np.zeros_like(given[0])
+    code = b"".join(word.to_bytes(16, "little") for word in case.words)
+    engine, rates = Translator(TARGET), []
+    for turn in range(RUNS + 1):
+        start = time.process_time()
+        done = workbench.run(
+            engine, code, [*given, out], groups=(case.count // GROUP, 1, 1), group_size=(GROUP, 1, 1),
+            registers=case.registers, shared_bytes=case.shared_bytes, parameters_at=0,
+        )  # fmt: skip
+        rates.append(done.counters.lanes / (time.process_time() - start) / 1e6)
+        if not turn and not np.allclose(out, case.wanted(*given), rtol=1e-5 if is_float else 0):
+            raise RingupError(f"bench sm: {case.name}: the output is wrong")
+    return rates[1:]
