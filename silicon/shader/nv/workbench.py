@@ -15,7 +15,6 @@ import numpy as np
 from ringup.errors import GuestError
 from ringup.silicon.nv.compute.launch import Bank, Launch, Run, Windows
 from ringup.silicon.shader.common.state import Memory
-from ringup.silicon.shader.nv.state import Warp
 from ringup.silicon.shader.workbench_memory import Arena
 
 if TYPE_CHECKING:
@@ -30,11 +29,25 @@ SHARED_WINDOW, LOCAL_WINDOW = 0xE << 40, 0xF << 40
 SLICE = 100_000
 
 
+class Located(Protocol):
+    """A warp: its group and number, and where it runs."""
+
+    @property
+    def name(self) -> tuple[int, int, int, int]:
+        """The group's x, y, z and the warp's number in it."""
+        ...
+
+    @property
+    def pc(self) -> int:
+        """The gpu_va of the next instruction, or about that."""
+        ...
+
+
 class Launched(Run, Protocol):
     """A launch under way, with its warps."""
 
     @property
-    def warps(self) -> list[Warp]:
+    def warps(self) -> Sequence[Located]:
         """The warps that were started and have not ended."""
         ...
 

@@ -84,7 +84,7 @@ class Case(NamedTuple):
     words: tuple[int, ...]
     registers: int
     shared_bytes: int
-    count: int
+    elements: int
     inputs: int
     wanted: Callable[..., Array]
     goal: Goal
@@ -135,16 +135,16 @@ def _rates(case: Case) -> list[float]:
     random = np.random.default_rng(1)
     is_float = "multiply" in case.name or "+" in case.name
     if is_float:
-        given: list[Array] = [random.random(case.count, np.float32) for _ in range(case.inputs)]
+        given: list[Array] = [random.random(case.elements, np.float32) for _ in range(case.inputs)]
     else:
-        given = [random.integers(1, 1 << 31, case.count).astype(np.uint32) for _ in range(case.inputs)]
+        given = [random.integers(1, 1 << 31, case.elements).astype(np.uint32) for _ in range(case.inputs)]
     out: Array = np.zeros_like(given[0])
     code = b"".join(word.to_bytes(16, "little") for word in case.words)
     engine, rates = Translator(TARGET), []
     for turn in range(RUNS + 1):
         start = time.process_time()
         done = workbench.run(
-            engine, code, [*given, out], groups=(case.count // GROUP, 1, 1), group_size=(GROUP, 1, 1),
+            engine, code, [*given, out], groups=(case.elements // GROUP, 1, 1), group_size=(GROUP, 1, 1),
             registers=case.registers, shared_bytes=case.shared_bytes, parameters_at=0,
         )  # fmt: skip
         rates.append(done.counters.lanes / (time.process_time() - start) / 1e6)
