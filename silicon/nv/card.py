@@ -26,7 +26,8 @@ from ringup.silicon.nv.gsp.firmware import GspFirmware
 from ringup.silicon.nv.gsp.ports import Boot
 from ringup.silicon.nv.gsp_side import GspEvents, GspMemory
 from ringup.silicon.nv.host.host import Host
-from ringup.silicon.nv.memory.fault_buffers import AccessCounters, Buffer, Which
+from ringup.silicon.nv.memory.access_counters import AccessCounters
+from ringup.silicon.nv.memory.fault_buffers import Buffer, Which
 from ringup.silicon.nv.memory.protected import ProtectedVram
 from ringup.silicon.nv.memory.windows import Memory, Windows
 from ringup.silicon.nv.rm.boards import rows as boards
@@ -75,6 +76,7 @@ class VirtualNvidia(SlotCard):
         self.windows = Windows(self.registers, self.memory, self.log)
         self.tree_of_interrupts = InterruptTree(self.registers, gpu.interrupt)
         self.timer = Timer(self.registers, self.clock)
+        AccessCounters(self.registers)
         Identity(self.chip, self.registers, self.image, gpu, self.tree_of_interrupts.rearm)
         self._wire_falcons()
         self._wire_apertures()
@@ -127,7 +129,8 @@ class VirtualNvidia(SlotCard):
                 (Which.REPLAYABLE, vectors.replayable_fault, vectors.replayable_fault_error),
             )
         ]
-        AccessCounters(self.registers)
+        # nothing is prefetched, so there are no faults of prefetches for this to hold back
+        self.registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_PAGE_FAULT_CTRL, base=PRIV_BASE)
         return made[Which.REPLAYABLE]
 
     def _wire_apertures(self) -> None:

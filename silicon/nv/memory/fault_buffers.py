@@ -1,5 +1,4 @@
-"""The MMU's buffers of page faults in memory, one for faults that may be replayed and one for the others, and the
-buffer of access counters, which nothing fills.
+"""The MMU's buffers of page faults in memory, one for faults that may be replayed and one for the others.
 
 The MMU puts a packet of 32 bytes at PUT; software takes it at GET. Sources: dev_vm.h of NVIDIA's open kernel modules
 (NV_VIRTUAL_FUNCTION_PRIV_MMU_FAULT_BUFFER_*), clc369.h (the packet, NVC369_BUF_ENTRY), kern_gmmu_gv100.c and
@@ -149,18 +148,3 @@ class Buffer:
         self._next = following
         self._interrupt()
         return True
-
-
-class AccessCounters:
-    """The buffer of access counters. Nothing is counted, so it stays empty. Software moves GET to PUT, and may enable
-    it; see uvm_gpu_access_counters.c.
-    """
-
-    def __init__(self, registers: Registers) -> None:
-        cell = registers.cell
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_CONFIG, 0, PRIV_BASE)
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_NOTIFY_BUFFER_LO, 0, PRIV_BASE)
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_NOTIFY_BUFFER_HI, 0, PRIV_BASE)
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_NOTIFY_BUFFER_GET, 0, PRIV_BASE)
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_NOTIFY_BUFFER_PUT, 0, PRIV_BASE, fixed=ALL)
-        cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_ACCESS_COUNTER_NOTIFY_BUFFER_INFO, 0, PRIV_BASE, fixed=ALL)

@@ -199,3 +199,15 @@ def test_a_fault_is_told_as_nvidias_driver_logs_it(bench, words, report):
     else:
         bench.push(*bench.incr(HOST, 0x5C, 0x30_0000, 0, 1, 0, 0))
     assert seen == [f"MMU Fault: {report}"]
+
+
+def test_the_registers_beside_the_fault_buffers(replaying):
+    # dev_vm.h: PAGE_FAULT_CTRL keeps its filter; ACCESS_COUNTER_NOTIFY_BUFFER's PUT, SIZE and INFO are the chip's
+    control, low, size, get, put, info = 0xB83070, 0xB83108, 0xB83110, 0xB83114, 0xB83118, 0xB8311C
+    for register in (control, put, size, info):
+        before = rd(replaying, register)
+        replaying.card.bars[0].write32(register, 3)
+        assert rd(replaying, register) == (3 if register == control else before)
+    replaying.card.bars[0].write32(low, 1)
+    assert rd(replaying, get) == rd(replaying, put) == 0
+    assert "no access is counted" in replaying.card.log.find("unmodelled", "mmu")[-1].text
