@@ -6,6 +6,7 @@ A program with an instruction that has no rule here runs on the interpreter, fro
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,9 +20,9 @@ from ringup.silicon.shader.host.context import CONTEXT_WORDS, FAULT_KINDS, Word
 from ringup.silicon.shader.host.native import HostCode
 from ringup.silicon.shader.host.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
-from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Kind
+from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Instruction, Kind
 from ringup.silicon.shader.nv.interpreter.engine import Interpreter, LaunchRun, group_idents
-from ringup.silicon.shader.nv.interpreter.memory import read_bytes
+from ringup.silicon.shader.nv.interpreter.memory import read_bytes, shape_of
 from ringup.silicon.shader.nv.interpreter.step import RuleBroken
 from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator import layout
@@ -41,8 +42,13 @@ LEVEL = 1
 # Warps that are resident at once, and instructions of a warp's turn.
 RESIDENT_WARPS, QUANTUM = 256, 20_000
 STATE_ALIGN = 64
+_WIDE = ("WIDE", "F64", "U64", "S64")
 # A program costs LLVM some 10 ms an instruction at most, the interpreter 50 us for each warp.
 WORTHWHILE = 4000
+_UNEXPECTED = (
+    ArithmeticError, AttributeError, LookupError, RuleBroken, StopIteration, TypeError, Unmodelled, ValueError,
+)  # fmt: skip
+_log = logging.getLogger(__name__)
 _MISS = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
 )
@@ -88,7 +94,8 @@ class Translator:
         try:
             blocks = blocks_of(self.target, lambda at: _word(memory, launch.program + at))
             _check_constants(blocks, launch)
-        except (IllegalInstruction, MemoryFault, NotTranslated):
+        except (IllegalInstruction, MemoryFault, NotTranslated) as error:
+            _log.info("the program at %#x runs on the interpreter: %s", launch.program, error)
             return slow
         if _work(blocks, launch) < self.worthwhile:
             return slow
@@ -124,11 +131,20 @@ def _translated(target: str, blocks: dict[int, Block], registers: int) -> Transl
         lowering = Lowering(blocks, registers)
         text, declarations = lowering.module()
         broken = hazard(target, blocks)
-    except (ArithmeticError, AttributeError, LookupError, RuleBroken, StopIteration, TypeError, Unmodelled, ValueError):
+    except _UNEXPECTED as error:
         # The interpreter says what is wrong where it is.
+        _log.info("a program runs on the interpreter: %s", error)
         return None
     code = HostCode.of(text, level=LEVEL, declarations=declarations)
     return Translation(code, len(lowering.sites), broken)
+
+
+def _constant_bytes(ins: Instruction) -> int:
+    """Return how many bytes an instruction may read of a constant."""
+    if ins.name in ("LDC", "ULDC"):
+        return shape_of(ins).size_bytes
+    is_wide = ins.name in ("DADD", "DMUL", "DFMA", "DSETP") or any(one in _WIDE for one in ins.modifiers)
+    return 8 if is_wide else 4
 
 
 def _check_constants(blocks: dict[int, Block], launch: Launch) -> None:
@@ -139,7 +155,7 @@ def _check_constants(blocks: dict[int, Block], launch: Launch) -> None:
                 if one.kind is not Kind.CONSTANT or one.bank < 0:
                     continue
                 bank = launch.constants[one.bank] if one.bank < len(launch.constants) else None
-                if bank is None or one.value + WORD_BYTES > bank.size_bytes:
+                if bank is None or one.value + _constant_bytes(ins) > bank.size_bytes:
                     raise NotTranslated(f"{ins.text}: no such constant")
 
 

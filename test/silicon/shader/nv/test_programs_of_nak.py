@@ -3,6 +3,8 @@
 NAK's code breaks no rule of strict mode. Copies of it with a shorter stall count, or without a scoreboard, do.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,18 @@ def test_both_engines_store_the_same_bytes(name):
     assert done.instructions >= expected.instructions * 0.9
     for ours, theirs in zip(program.arguments, other.arguments, strict=True):
         assert ours.tobytes() == theirs.tobytes()
+
+
+def test_a_constant_at_the_end_of_its_bank_is_translated():
+    program = PROGRAMS["int64_is_made_of_halves_with_carries"]("sm_86", np.random.default_rng(7))
+    engine = Translator("sm_86", worthwhile=0)
+    shader = program.shader
+    sizes = {"groups": (2, 1, 1), "group_size": (32, 1, 1), "registers": shader.registers, "parameters_at": 0}
+    launch = workbench.start(engine, shader.code, program.arguments, **sizes).launch
+    # three addresses
+    exact = replace(launch, constants=(launch.constants[0]._replace(size_bytes=24), *launch.constants[1:]))
+    done = workbench.start(engine, shader.code, program.arguments, **sizes)
+    assert isinstance(engine.start(exact, done.memory), NativeRun)
 
 
 def damaged(target, words):
