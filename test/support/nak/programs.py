@@ -212,3 +212,21 @@ def functions_of_floats_are_close(target, draw):
         assert np.allclose(out, expected + np.trunc(source * np.float32(10)), rtol=2e-5, atol=1e-5)
 
     return Program(b.compile(), [source, out], check, 32)
+
+
+@program
+def masks_begin_at_a_bit_and_have_a_width(target, draw):
+    b = Builder(target)
+    x, out, width = b.argument(), b.argument(), b.argument(32)
+    index = b.number(32)
+    value = b.load(b.place(x, index))
+    own = b.op("bfm", b.op("ushr", value, b.const(8)), value)
+    same = b.op("bfm", width, b.const(3))
+    b.store(b.place(out, index), b.op("ixor", own, same))
+    x, out = draw.integers(0, 1 << 16, 64).astype(np.uint32), np.zeros(64, np.uint32)
+
+    def check(_):
+        own = ((1 << (x >> 8 & 31).astype(np.uint64)) - 1) << (x & 31).astype(np.uint64)
+        assert np.array_equal(out, own.astype(np.uint32) ^ np.uint32(0xF8))
+
+    return Program(b.compile(), [x, out, np.uint32(5)], check, 32)

@@ -250,6 +250,18 @@ def _iabs(w: Writer) -> None:
     w.write(rd, w.code.intrinsic("abs", w.u32(source), Value("false", "i1")))
 
 
+def _bmsk(w: Writer) -> None:
+    code = w.code
+    rd, a, b = w.ins.operands
+    place, width = w.raw(a), w.raw(b)
+    if w.ins.has("W"):
+        place, width = (code.op("and", one, w.const(31)) for one in (place, width))
+    else:
+        place, width = (code.intrinsic("umin", one, w.const(32)) for one in (place, width))
+    ones = code.op("sub", code.op("shl", w.const(1, "i64"), _wide(w, width)), w.const(1, "i64"))
+    w.write(rd, _low(w, code.op("shl", ones, _wide(w, place))))
+
+
 # other lanes ----------------------------------------------------------------------------------------------------------
 
 
@@ -359,7 +371,7 @@ RULES: dict[str, Callable[[Writer], None]] = {
     "ULOP3": _lop3, "PLOP3": _plop3, "UPLOP3": _plop3, "SHF": _shf, "USHF": _shf, "PRMT": _prmt, "UPRMT": _prmt,
     "SEL": _sel, "USEL": _sel, "MOV": _mov, "UMOV": _mov, "IMNMX": _imnmx, "ISETP": _isetp, "UISETP": _isetp,
     "FLO": _flo, "UFLO": _flo, "POPC": _unary("ctpop"), "UPOPC": _unary("ctpop"), "BREV": _unary("bitreverse"),
-    "UBREV": _unary("bitreverse"), "IABS": _iabs, "VOTE": _vote, "VOTEU": _vote, "SHFL": _shfl, "R2UR": _r2ur,
+    "UBREV": _unary("bitreverse"), "IABS": _iabs, "BMSK": _bmsk, "UBMSK": _bmsk, "VOTE": _vote, "VOTEU": _vote, "SHFL": _shfl, "R2UR": _r2ur,
     "S2R": _s2r, "S2UR": _s2r, "CS2R": _cs2r,
     **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR"), nothing),
 }  # fmt: skip
