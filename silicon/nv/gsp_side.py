@@ -98,6 +98,10 @@ class GspEvents:
         self._log.note("host", "channel", "channel {} is stopped", channel.number)
         self._host.schedule(channel, enable=False)
 
+    def channel_saved(self, channel: Channel) -> None:
+        """Keep a channel's state over a sleep."""
+        self._host.save(channel)
+
     def channel_freed(self, channel: Channel) -> None:
         """Remove a channel from the host."""
         self._log.note("host", "channel", "channel {} is freed", channel.number)

@@ -316,6 +316,13 @@ class Guest:
         """
         self.qmp("system_wakeup")
 
+    def kill(self) -> None:
+        """Kill the emulator, in the middle of whatever the guest is doing."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def close(self) -> None:
         """Switch the guest off, by itself if possible, and wait for the emulator's end. May be called twice."""
         process, self._process = self._process, None

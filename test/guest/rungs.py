@@ -39,7 +39,7 @@ NVIDIA_RUNGS = {
     7: "other releases",
     8: "another user-space driver",
 }
-NVIDIA_IN_PART = {2: "copies, fences, page faults, unload and reload; sleep and two cards are to come"}
+NVIDIA_IN_PART: dict[int, str] = {}
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 

@@ -9,7 +9,7 @@ be non-zero, and the order of the checks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -127,8 +127,10 @@ class Booter:
         root, size_bytes = self._saved(falcon, address)
         if not self._vram.up or size_bytes != self._vram.end - self._vram.first:
             raise _Refused(BooterError.BAD_LAYOUT, f"{size_bytes:#x} bytes are to be saved of the protected region")
-        for index, place in enumerate(self._pages(falcon, root, size_bytes)):
-            falcon.store(Target.COHERENT_SYSMEM, place, self._vram.vram.read(self._vram.first + PAGE * index, PAGE))
+        vram_pa = self._vram.first
+        for place, length in _runs(self._pages(falcon, root, size_bytes)):
+            falcon.store(Target.COHERENT_SYSMEM, place, self._vram.vram.read(vram_pa, length))
+            vram_pa += length
 
     def _resume(self, falcon: Falcon, address: int) -> Loaded:
         """Load the region that was saved, and let GSP-RM go on."""
@@ -141,7 +143,8 @@ class Booter:
         start = meta.gspFwWprStart
         if meta.gspFwWprEnd - start != size_bytes:
             raise _Refused(BooterError.BAD_LAYOUT, f"{size_bytes:#x} bytes were saved of a region of another size")
-        image = region[meta.gspFwOffset - start :][: meta.sizeOfRadix3Elf]
+        image_at = meta.gspFwOffset - start
+        image = region[image_at : image_at + meta.sizeOfRadix3Elf]
         identity = identify(image)
         if identity is None or identity.part is not Part.GSP_RM or self._chip.name not in identity.chips:
             raise _Refused(BooterError.BAD_IMAGE, "the GSP-RM that was saved is none for this chip")
@@ -207,8 +210,8 @@ class Booter:
 
     def _image(self, falcon: Falcon, root: int, size_bytes: int) -> bytes:
         """Fetch an image by its tables."""
-        places = self._pages(falcon, root, size_bytes)
-        return b"".join(falcon.fetch(Target.COHERENT_SYSMEM, place, PAGE) for place in places)[:size_bytes]
+        places = _runs(self._pages(falcon, root, size_bytes))
+        return b"".join(falcon.fetch(Target.COHERENT_SYSMEM, place, length) for place, length in places)[:size_bytes]
 
     def _pages(self, falcon: Falcon, root: int, size_bytes: int) -> list[int]:
         """Read tables of three levels: each entry is the bus address of a page."""
@@ -225,3 +228,15 @@ class Booter:
             raise _Refused(BooterError.BAD_IMAGE, f"a table of GSP-RM's pages is at bus address {address:#x}")
         table = falcon.fetch(Target.COHERENT_SYSMEM, address, 8 * count)
         return [int.from_bytes(table[at : at + 8], "little") for at in range(0, len(table), 8)]
+
+
+def _runs(pages: list[int]) -> Iterator[tuple[int, int]]:
+    """Return pages that follow each other as one piece: address and bytes. There is at least one page."""
+    start, length = pages[0], PAGE
+    for page in pages[1:]:
+        if page == start + length:
+            length += PAGE
+        else:
+            yield start, length
+            start, length = page, PAGE
+    yield start, length

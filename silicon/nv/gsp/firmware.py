@@ -24,6 +24,10 @@ from ringup.silicon.nv.rm.parts import Aperture, Channel, Chip
 # GUESS: how long the firmware takes to start, to carry one call out, and to look again for room in the status queue.
 # Drivers wait seconds for each.
 BOOT_US, CALL_US, RETRY_US = 5_000, 20, 1_000
+# GUESS: how long it takes to go on after a sleep. ORDER: nouveau begins to wait for INIT_DONE after the loader has
+# returned, and GSP interrupts are on then; a message that came before would be read, and dropped, by their handler. A
+# served card makes up for up to 0.5 s in which it computed without the guest, so this is longer.
+WAKE_US = 1_000_000
 # messages read at one time, so that the CPU's side of the machine runs in between
 MESSAGES_AT_ONCE = 8
 # errors after which the message is still in the queue: the next doorbell looks again
@@ -75,7 +79,7 @@ class GspFirmware:
         """Start again after a sleep, as the loader does with the state that it saved when the firmware stopped."""
         self.unload()
         self.phase = Phase.STARTING
-        self._after(BOOT_US, self._wake)
+        self._after(WAKE_US, self._wake)
 
     def channel_failed(self, channel: Channel, code: int, text: str) -> None:
         """The card found an error of a channel: it is stopped, and the CPU is told. `code`: ROBUST_CHANNEL_*."""
@@ -170,6 +174,10 @@ class GspFirmware:
             return
         session.ending = session.sleeping = False
         self._make_roots(session, clear=not whole)
+        if whole:
+            # BAR 2 is walked again from what was restored: nouveau tells its entry when it loads, and not again
+            entry = self.memory.read(Aperture.VRAM, session.map.bar2_root, 8)
+            self.events.update_bar_pde(2, int.from_bytes(entry, "little"), functions.ROOT_SHIFT)
         sleep.announce(session.manager)
         self.phase = Phase.RUNNING
         session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))

@@ -182,7 +182,7 @@ class Host:
         elif origin.replays and fault.client.unit != clients.FRONT_END:
             taken = self.offer_fault(packet(fault, origin, self.now_ns(), replayable=False))
         if not taken:
-            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault))
+            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault), fault.report)
             return
         channel = running.channel
         self.log.note(
@@ -198,9 +198,8 @@ class Host:
                 text = f"{fault}: {lacks} is not modelled" if lacks else str(fault)
                 kind = "unmodelled" if lacks else "fault"
                 # later, as this is asked for in the middle of other work
-                self._clock.after(
-                    0, partial(self._fail, running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, kind, text)
-                )
+                code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+                self._clock.after(0, partial(self._fail, running, code, kind, text, "" if lacks else fault.report))
 
     def replay(self, what: int) -> None:
         """Replay or cancel accesses that wait. An access cannot be made again here, so its channel stops."""
@@ -214,8 +213,9 @@ class Host:
         """Let accesses of copies and the host go on. They cannot be made again here, so their channels stop."""
         self.cancel_faults(lacks="going on after a fault")
 
-    def _fail(self, running: RunningChannel, code: int, kind: str, why: str) -> None:
+    def _fail(self, running: RunningChannel, code: int, kind: str, why: str, report: str = "") -> None:
+        """Log what happened. The driver gets that text, or the report that metal's firmware makes of it."""
         channel = running.channel
         text = f"channel {channel.number} on runlist {channel.runlist}: {why}"
         self.log.note("host", kind, "{}", text)
-        self.fail(channel, code, text)
+        self.fail(channel, code, f"channel {channel.number:#010x}, intr 00000000. {report}" if report else text)

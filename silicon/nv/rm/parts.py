@@ -143,6 +143,10 @@ class Effects(Protocol):
         """A channel was preempted and runs no more."""
         ...
 
+    def channel_saved(self, channel: Channel) -> None:
+        """The machine goes to sleep: a stopped channel's state is kept until it is allocated again, or freed."""
+        ...
+
     def channel_freed(self, channel: Channel) -> None:
         """A channel is gone."""
         ...

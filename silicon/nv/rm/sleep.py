@@ -97,6 +97,7 @@ def suspend(manager: Manager) -> None:
     for channel in manager.numbers:
         if channel.scheduled:
             manager.effects.channel_scheduled(channel, False)
+        manager.effects.channel_saved(channel)
     saving = manager.saving
     if saving is None:
         return

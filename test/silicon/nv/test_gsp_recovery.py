@@ -146,6 +146,10 @@ def wake(cpu, *, resumed=1):
     # nouveau has freed the list of regions
     cpu.put(cpu.arguments, bytes(range(256)))
     cpu.firmware.resume()
+    # nouveau must be waiting for INIT_DONE by then
+    cpu.clock.sleep_us(500_000)
+    assert cpu.firmware.phase is Phase.STARTING
+    cpu.clock.sleep_us(600_000)
     cpu.settle()
 
 
@@ -163,9 +167,12 @@ def test_sleep_keeps_memory_and_objects(up):
     for address, data in contents.items():
         cpu.memory.write(Aperture.VRAM, address, data)
     cpu.memory.write(Aperture.VRAM, roots + 8, b"an entry")
+    # nouveau says it once, when it loads
+    cpu.memory.write(Aperture.VRAM, session.map.bar2_root, struct.pack("<Q", 0x5F6AF02))
     area = sleep_area(cpu, regions)
     fall_asleep(cpu)
     assert cpu.card.named("channel_scheduled")[-1] == (channel, False)
+    assert cpu.card.named("channel_saved") == [(channel,)]
     assert not cpu.card.named("channel_freed")
     assert cpu.memory.read(Aperture.SYSMEM, area[2] << 12, 4) == b"\2\2\2\2"
     # the card is without power
@@ -178,6 +185,7 @@ def test_sleep_keeps_memory_and_objects(up):
         assert cpu.memory.read(Aperture.VRAM, address, 64) == data
     assert cpu.memory.read(Aperture.VRAM, roots + 8, 8) == b"an entry"
     assert cpu.card.named("bar1_page_directory") == [(roots,)]
+    assert cpu.card.named("update_bar_pde") == [(2, 0x5F6AF02, 47)]
     assert cpu.card.named("channel_allocated") == [(channel,)]
     assert cpu.card.named("channel_scheduled") == [(channel, True)]
     assert cpu.firmware.phase is Phase.RUNNING

@@ -10,7 +10,7 @@ import pytest
 
 from ringup.silicon.nv.rm.parts import Aperture, Channel, Place
 
-USERD = 0x106000
+PTES, USERD = 0x104000, 0x106000
 COPY = 0xC6B5
 ENTRIES = 32
 HOST, CE = 0, 4
@@ -210,23 +210,34 @@ def test_a_put_pointer_beyond_the_ring_is_an_error(bench):
     assert bench.failed == [(5, 32, f"channel 5 on runlist 1: GP_PUT is {ENTRIES} in a GPFIFO of {ENTRIES} entries")]
 
 
+BY_CE, BY_HOST = "ENGINE CE0 HUBCLIENT_CE0", "ENGINE HOST0 HUBCLIENT_HOST"
+
+
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "why", "who", "report"),
     [
-        (copy(0x10000, 0x3F000, 0x2000), "write to 0x40000: PTE"),
-        (copy(0x12345678, 0x11000, 16), "read of 0x12345678: PDE"),
-        (copy(1 << 40, 0x11000, 16), "read of 0x10000000000: PDE"),
-        (semaphore(0x200000, 1, RELEASE), "write to 0x200000: PDE"),
+        (copy(0x10000, 0x3F000, 0x2000), "write to 0x40000: PTE", BY_CE, "0x0_00040000 PTE WRITE"),
+        (copy(0x10000, 0x3E000, 0x2000), "write to 0x3f000: RO_VIOLATION", BY_CE, "0x0_0003f000 RO_VIOLATION WRITE"),
+        (copy(0x12345678, 0x11000, 16), "read of 0x12345678: PDE", BY_CE, "0x0_12345000 PDE READ"),
+        (copy(1 << 40, 0x11000, 16), "read of 0x10000000000: PDE", BY_CE, "0x100_00000000 PDE READ"),
+        (semaphore(0x200000, 1, RELEASE), "write to 0x200000: PDE", BY_HOST, "0x0_00200000 PDE WRITE"),
     ],
 )
-def test_a_page_fault_names_its_address_and_stops_the_channel(bench, words, why):
+def test_a_page_fault_names_its_address_and_stops_the_channel(bench, words, why, who, report):
     bench.poke(0x10000, b"y" * 0x2000)
+    if "RO_VIOLATION" in why:
+        # bit 6 of the PTE: read-only
+        bench.card.vram.write(PTES + 8 * 0x3F, struct.pack("<Q", 1 | 1 << 6 | 0x23F000 >> 12 << 8))
     bench.push(*words)
-    assert bench.failed == [(5, 31, f"channel 5 on runlist 1: {why}")]
+    # the words of NVIDIA's driver's log, Xid 31
+    at, kind, access = report.split()
+    fault = f"{who} faulted @ {at}. Fault is of type FAULT_{kind} ACCESS_TYPE_VIRT_{access}"
+    assert bench.failed == [(5, 31, f"channel 0x00000005, intr 00000000. MMU Fault: {fault}")]
     assert [event.text for event in bench.card.page_faults] == [f"channel 5 on runlist 1: {why}"]
-    if "0x40000" in why:
+    if kind != "PDE":
         # up to the page that faults
-        assert bench.peek(0x3F000, 4096) == b"y" * 4096
+        page = int(why.split()[2].rstrip(":"), 16)
+        assert bench.peek(page - 4096, 0x2000) == b"y" * 4096 + bytes(4096)
 
 
 def test_a_doorbell_of_nobody_is_a_mistake(bench):

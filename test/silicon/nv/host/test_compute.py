@@ -293,7 +293,12 @@ def test_a_violation_and_a_fault_of_a_program_stop_the_channel(graphics, core):
     core.fails = "memory"
     graphics.again()
     graphics.push(*inline(graphics, descriptor(**RELEASE)))
-    assert graphics.error == (PAGE_FAULT, "channel 5 on runlist 0: write to 0x77770000: PDE")
+    code, text = graphics.error
+    assert code == PAGE_FAULT
+    assert (
+        "ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x0_77770000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
+        in text
+    )
     assert graphics.word(0x8000) == 0
 
 

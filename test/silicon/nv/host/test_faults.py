@@ -98,7 +98,11 @@ def test_a_cancelled_fault_stops_its_channel_and_a_replay_is_not_modelled(replay
     # replay of MMU_INVALIDATE: 4 cancels all, 1 starts
     replaying.card.bars[0].write32(INVALIDATE, 1 << 31 | 3 | 4 << 3)
     replaying.card.clock.sleep_us(10)
-    assert replaying.error == (MMU_FAULT, "channel 5 on runlist 0: read of 0x712345678: PDE")
+    assert replaying.error == (
+        MMU_FAULT,
+        "channel 0x00000005, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7_12345000. "
+        "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+    )
     replaying.again()
     replaying.push(*launch(replaying))
     replaying.card.bars[0].write32(INVALIDATE, 1 << 31 | 3 | 1 << 3)
@@ -170,7 +174,11 @@ def test_a_copys_fault_is_offered_to_the_cpu(bench, allowed):
     assert words[7] == VALID | 1 << 30 | 1 << 20 | 1 << 16 | 1 << 8
     bench.card.engines.cancel_faults()
     bench.card.clock.sleep_us(10)
-    assert bench.error == (MMU_FAULT, "channel 5 on runlist 1: write to 0x12345678: PDE")
+    assert bench.error == (
+        MMU_FAULT,
+        "channel 0x00000005, intr 00000000. MMU Fault: ENGINE CE0 HUBCLIENT_CE0 faulted @ 0x0_12345000. "
+        "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE",
+    )
 
 
 def test_faults_that_were_handled_would_go_on(bench):

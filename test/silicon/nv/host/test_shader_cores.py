@@ -53,7 +53,7 @@ def test_a_store_to_no_page_is_the_channels_page_fault(graphics):
     launch(graphics, WORDS, out=0x7777_0000)
     code, text = graphics.error
     assert code == PAGE_FAULT
-    assert "write to 0x77770000" in text
+    assert "GPCCLIENT_T1_0 faulted @ 0x0_77770000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE" in text
 
 
 @pytest.mark.parametrize(("chip", "cores"), [("tu102", "sm_75"), ("ga102", "sm_86"), ("ad102", "sm_89")])
