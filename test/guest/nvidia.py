@@ -137,7 +137,7 @@ class Story:
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp(f"nvidia-{request.param}")
     with Served(folder, request.param, *MORE.get(request.param, ())) as served, Guest(folder / "guest") as guest:
-        guest.check(f"cp {boot_files.HERE / 'nouveau_moves.py'} {SCRIPT}")
+        guest.check(f"cp {boot_files.HERE / 'modules/nouveau_moves.py'} {SCRIPT}")
         yield Story(guest, served, request.param)
 
 
@@ -279,7 +279,7 @@ def test_rung_02_a_served_ga102_outlives_its_guest(tmp_path):
             assert "virtual:ga102" in server.stdout.readline()
             for turn in (1, 2):
                 with Guest(tmp_path / f"guest-{turn}", cards=[path]) as guest:
-                    guest.check(f"cp {boot_files.HERE / 'nouveau_moves.py'} {SCRIPT}")
+                    guest.check(f"cp {boot_files.HERE / 'modules/nouveau_moves.py'} {SCRIPT}")
                     guest.check("modprobe nouveau", LOAD_S)
                     client = f"python3 {SCRIPT} /dev/dri/renderD128"
                     assert guest.trixie(f"{client} moves", WAIT_S).output.splitlines() == MOVED
