@@ -183,9 +183,19 @@ class Row:
         return tuple(_condition(each[1:]) for each in self._line.bits.split() if each.startswith("!"))
 
     @property
+    def bits(self) -> str:
+        """The further bits, as the file has them."""
+        return self._line.bits
+
+    @property
     def uniform(self) -> bool:
         """Whether the guard is a uniform predicate: that of instructions whose result is in uniform registers."""
         return self.mnemonic.startswith("U") or self.mnemonic == "LDCU"
+
+    @property
+    def unguarded(self) -> bool:
+        """Whether the guard has one legal value, because no source says what the others mean."""
+        return self.fixed.mask & GUARD_BITS != 0
 
     @property
     def mnemonic(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from ringup.autogen.isa.sass import Alias, Choice, Number, Optional, Piece, Row, mask_of
+from ringup.autogen.isa.sass import GUARD_BITS, Alias, Choice, Number, Optional, Piece, Row, mask_of
 from ringup.compiler.isa.sass import control, pieces
 
 # What a slot remembers of the operands that it has read.
@@ -118,11 +118,11 @@ class Form:
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        # The opcode has led here.
-        self.mask, self.value = row.fixed.mask & ~0xFFF, row.fixed.value & ~0xFFF
+        # The opcode has led here; the guard is looked at apart.
+        self.mask, self.value = row.fixed.mask & ~0xFFFF, row.fixed.value & ~0xFFFF
         # Bits 122 to 124 as far as they keep a register.
         self.reuse = sum(1 << index for index, place in enumerate(row.reuse) if place)
-        self.base = row.default
+        self.base = row.default & ~GUARD_BITS
 
     @cached_property
     def alias(self) -> Alias | None:

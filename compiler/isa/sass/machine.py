@@ -132,6 +132,8 @@ class Machine:
         guard = word >> 12 & 15
         if guard == 7:
             return plan.form, body
+        if plan.form.row.unguarded:
+            return None
         return plan.form, (_UNIFORM_GUARDS if plan.uniform else _GUARDS)[guard] + body
 
     def knows(self, word: int) -> bool:
@@ -185,6 +187,8 @@ class Machine:
         else:
             raise ValueError(_complaint(candidates, head, plain, address))
         variant = candidate.variant
+        if guard != 7 and variant.form.row.unguarded:
+            raise ValueError(f"no source says which predicate guards {head}")
         if guard != 7 and uniform != variant.form.row.uniform:
             raise ValueError(f"{head} is guarded by a {'' if variant.form.row.uniform else 'non-'}uniform predicate")
         bits |= guard << 12 | word.bits()

@@ -54,10 +54,44 @@ class Nvdisasm:
         # It prints no line at all for a few words that it does not refuse either.
         return [None if index in illegal else texts.get(index) for index in range(len(words))]
 
+    def life_ranges(self, image, folder):
+        """Return (address, text, registers written, registers read) of the instructions of a cubin's first code
+        section. A result that nobody reads is not among the written.
+        """
+        path = folder / "life.cubin"
+        path.write_bytes(image)
+        found, heads, columns = [], [], []
+        for line in self.run("-c", "-plr", "-lrm", "wide", path).stdout.splitlines():
+            marks = re.search(r"//\s?([|+].*)$", line)
+            if marks is None:
+                continue
+            marks = marks[1]
+            if "GPR" in marks or "PRED" in marks:
+                heads = [cell.strip() for cell in marks.split("|")[1:-1]]
+            elif "#" in marks:
+                columns = _columns(heads, marks)
+            instruction = re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line)
+            if instruction is not None:
+                shown = {name: marks[place : place + 1] for name, place in columns}
+                writes = {name for name, mark in shown.items() if mark in ("^", "x")}
+                reads = {name for name, mark in shown.items() if mark in ("v", "x")}
+                found.append((int(instruction[1], 16), instruction[2], writes, reads))
+        return found
+
     def run(self, *arguments):
         """Run the program and return what it printed."""
         argv = [str(self.program), *map(str, arguments)]
         return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def _columns(heads, marks):
+    """Return (register, column) of the table's head line."""
+    files = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
+    found, start = [], 1
+    for head, cell in zip(heads, marks.split("|")[1:-1], strict=True):
+        found += [(f"{files[head]}{each[0]}", start + each.end() - 1) for each in re.finditer(r"\d+", cell)]
+        start += len(cell) + 1
+    return found
 
 
 def regular(text):

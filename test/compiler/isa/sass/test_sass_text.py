@@ -18,7 +18,7 @@ def test_the_text_of_published_words_is_the_published_text(pairs):
         if machine(chip).knows(word):
             known += 1
             assert machine(chip).text(word | STAYS, address) == text, (chip, f"{word:032x}")
-    # The others are textures, surfaces, sparse matrices and a few rare modifiers (docs/nvidia.md).
+    # The others are textures, surfaces, sparse matrices and a few rare modifiers (docs/sass.md).
     assert known > 10_300
     assert len(pairs) - known < 1_220
 
