@@ -230,3 +230,28 @@ def masks_begin_at_a_bit_and_have_a_width(target, draw):
         assert np.array_equal(out, own.astype(np.uint32) ^ np.uint32(0xF8))
 
     return Program(b.compile(), [x, out, np.uint32(5)], check, 32)
+
+
+@program
+def bits_are_found_counted_and_reversed(target, draw):
+    b = Builder(target)
+    x, out = b.argument(), b.argument()
+    index = b.number(32)
+    value = b.load(b.place(x, index))
+    found = b.op("iadd", b.op("imul", b.op("ifind_msb", value), b.const(100)), b.op("ufind_msb", value))
+    other = b.op("ixor", b.op("bitfield_reverse", value), b.op("bit_count", value))
+    b.store(b.place(out, index), b.op("iadd", found, b.op("imul", b.op("find_lsb", value), other)))
+    x = draw.integers(0, 1 << 32, 64).astype(np.uint32) >> draw.integers(0, 32, 64).astype(np.uint32)
+    x[:4], x[4:24] = (0, 0xFFFF_FFFF, 0x8000_0000, 1), ~x[4:24]
+    out = np.zeros(64, np.uint32)
+
+    def check(_):
+        expected = []
+        for one in x.tolist():
+            signed = ((one ^ 0xFFFF_FFFF) if one >> 31 else one).bit_length() - 1
+            other = int(f"{one:032b}"[::-1], 2) ^ one.bit_count()
+            lowest = (one & -one).bit_length() - 1
+            expected.append((signed * 100 + one.bit_length() - 1 + lowest * other) & 0xFFFF_FFFF)
+        assert out.tolist() == expected
+
+    return Program(b.compile(), [x, out], check, 32)

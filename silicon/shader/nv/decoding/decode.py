@@ -128,9 +128,9 @@ def _operand(shape: str, fields: list[_Field]) -> Operand:
     if body == "#":
         return _plain(signs, fields[0])
     if body.startswith("c["):
-        return _constant(signs, body, fields)
+        return _constant(signs._replace(bank=fields[0].value), fields[1:])
     if body.startswith("cx["):
-        return signs._replace(kind=Kind.CONSTANT, bank=-1, uniform=fields[0].value, value=fields[1].value)
+        return _constant(signs._replace(bank=-1), fields)
     if body.startswith(("[", "desc[")):
         return _address(signs, body, fields)
     return signs._replace(kind=Kind.NAME, name=shape)
@@ -150,9 +150,9 @@ def _plain(signs: Operand, field: _Field) -> Operand:
     return signs._replace(kind=Kind.IMMEDIATE, value=value & _MASK32)
 
 
-def _constant(signs: Operand, body: str, fields: list[_Field]) -> Operand:
-    found = signs._replace(kind=Kind.CONSTANT, bank=fields[0].value)
-    for field in fields[1:]:
+def _constant(signs: Operand, fields: list[_Field]) -> Operand:
+    found = signs._replace(kind=Kind.CONSTANT)
+    for field in fields:
         if field.kind == "R":
             found = found._replace(register=field.value)
         elif field.kind == "U":

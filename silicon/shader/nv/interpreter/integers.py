@@ -263,7 +263,7 @@ def _flo(step: Step) -> None:
     """
     rd, pu, source = step.ins.operands
     bits = step.u32(source)
-    if step.ins.has("S32"):
+    if not step.ins.has("U32"):
         bits = np.where(bits >> np.uint32(31), ~bits, bits)
     highest = np.array([one.bit_length() - 1 for one in bits.tolist()], np.int64)
     some = highest >= 0

@@ -228,7 +228,7 @@ def _flo(w: Writer) -> None:
     code, ins = w.code, w.ins
     rd, pu, source = ins.operands
     bits = w.u32(source)
-    if ins.has("S32"):
+    if not ins.has("U32"):
         bits = code.op("xor", bits, code.op("ashr", bits, w.const(31)))
     leading = code.intrinsic("ctlz", bits, Value("false", "i1"))
     some = code.icmp("ne", bits, w.const(0))

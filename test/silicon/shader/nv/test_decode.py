@@ -23,3 +23,11 @@ def test_an_instruction_has_all_its_operands(word, text, kinds):
     ins = decode("sm_86", word)
     assert ins.text == text
     assert "".join(short[one.kind] for one in ins.operands) == kinds
+
+
+def test_a_constant_behind_a_descriptor_is_found_by_its_register():
+    """LDC R3, cx[UR0][R3], of Mesa 25.0.7."""
+    ins = decode("sm_86", 0x003E0C00_08000803_00000000_00037582)
+    place = ins.operands[1]
+    assert ins.text == "LDC R3, cx[UR0][R3]"
+    assert (place.kind, place.bank, place.uniform, place.register, place.value) == (Kind.CONSTANT, -1, 0, 3, 0)
