@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import boot_files
 import pytest
+import vulkan_rung
 from machine import Guest
 from served import Served
 
@@ -212,6 +213,11 @@ def test_rung_02_a_channel_that_hangs_is_recovered_when_its_client_ends(story):
         assert time.monotonic() < end, "the channel that hung is still there"
         time.sleep(0.2)
     story.moves()
+
+
+def test_rung_03_vulkan_through_nvk(story, tmp_path):
+    story.served.mark("NVK runs shaders")
+    assert vulkan_rung.run_on_nvk(story.guest, vulkan_rung.build(tmp_path)) == []
 
 
 @pytest.mark.parametrize("story", MORE, indirect=True, scope="module")

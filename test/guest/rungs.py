@@ -39,7 +39,10 @@ NVIDIA_RUNGS = {
     7: "other releases",
     8: "another user-space driver",
 }
-NVIDIA_IN_PART: dict[int, str] = {}
+NVIDIA_IN_PART = {
+    3: "25 programs of 60; NVK 25.0 has no matrix instructions",
+    5: "power and temperature do not react to work; registering the card with nvidia-uvm is not tried",
+}
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 

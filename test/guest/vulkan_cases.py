@@ -105,7 +105,7 @@ def _floats(name: str, kind: str, reach: float) -> Array:
     return values.astype(kind)
 
 
-def float32() -> Case:
+def float32(fused: bool = True) -> Case:
     a, b, c = (_floats(name, "f4", 100) for name in ("a", "b", "c"))
     wide = np.longdouble
     i = np.arange(N)
@@ -114,7 +114,7 @@ def float32() -> Case:
             a + b,
             a - b,
             a * b,
-            (wide(a) * wide(b) + wide(c)).astype("f4"),
+            (wide(a) * wide(b) + wide(c)).astype("f4") if fused else a * b + c,
             a * b + c,
             np.minimum(a, b),
             np.maximum(a, -b),
@@ -138,18 +138,20 @@ def float32() -> Case:
     return Case([a, b, c, 15 * N * 4, 4 * N * 4], {3: ("f4", equal(exact)), 4: ("f4", close)}, ("groups=16,1,1",))
 
 
-def float64() -> Case:
+def float64(fused: bool = True) -> Case:
     a, b, c = (_floats(name, "f8", 1e4) for name in ("a", "b", "c"))
-    fused = np.array([float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a, b, c, strict=True)])
+    sums = a * b + c
+    if fused:
+        sums = np.array([float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a, b, c, strict=True)])
     exact = [
-        *(a + b, a * b, fused, np.minimum(a, b), np.floor(a), np.trunc(b), np.rint(c), np.where(a < b, b, c)),
+        *(a + b, a * b, sums, np.minimum(a, b), np.floor(a), np.trunc(b), np.rint(c), np.where(a < b, b, c)),
         *((a.astype("f4") * np.float32(0.5)).astype("f8"), np.trunc(b) + np.trunc(np.abs(c))),
     ]
     close = near([a / b, np.sqrt(np.abs(a)), 1 / np.sqrt(np.abs(c))], relative=4 * 2.0**-52)
     return Case([a, b, c, 10 * N * 8, 3 * N * 8], {3: ("f8", equal(exact)), 4: ("f8", close)}, ("groups=16,1,1",))
 
 
-def float16() -> Case:
+def float16(fused: bool = True) -> Case:
     a, b, c = (_floats(name, "f2", 40) for name in ("a", "b", "c"))
     turned = [array.reshape(-1, 2)[:, ::-1].ravel() for array in (a, b, c)]
     x, y, z = (array.astype("f8") for array in (a, b, c))
@@ -158,7 +160,7 @@ def float16() -> Case:
             a + b,
             a - turned[1],
             a * b,
-            (x * y + z).astype("f2"),
+            (x * y + z).astype("f2") if fused else a * b + c,
             np.minimum(a, b),
             np.maximum(a, -turned[2]),
             np.floor(a),

@@ -1,4 +1,4 @@
-"""A rung of the ladder: Vulkan compute through Mesa's RADV in the guest, and a page fault that the kernel reports.
+"""A rung of the ladder: Vulkan compute through Mesa's drivers in the guest, and a page fault that the kernel reports.
 
 `build` makes the programs, `run_all` runs every shader of `vulkan_cases` and checks its answers, `page_fault` makes a
 shader store to an unmapped address. Each returns what is wrong, in words; nothing when all is well.
@@ -11,19 +11,33 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boot_files
 import numpy as np
 from machine import Guest, Result
-from vulkan_cases import SHADERS, Case, Shader
+from vulkan_cases import COMPUTE, SHADERS, Case, Shader
 
 from ringup.tools.common.paths import cache_folder
 
 SOURCES = boot_files.HERE / "vulkan"
 FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
+# words of a device's name: Mesa's drivers for Radeons and for NVIDIA cards
+RADV, NVK = "RADV", "NVK"
+FILES = {RADV: "radeon_icd.json", NVK: "nouveau_icd.json"}
+WIDE = "wave=64"  # NVIDIA's waves have 32 lanes
+# What Debian 13's NVK does not run, with the reason, by file.
+NVK_LACKS = {
+    "matrix16": "its compiler has no matrix instructions",
+    "matrix8": "its compiler has no matrix instructions",
+    "atomics": "its compiler makes ATOMS.ADD of a type that the instruction lacks; nvdisasm prints it as INVALID3",
+}
+# What our cores run too slowly, with the reason, by file: the kernel gives a job 10 s.
+NVK_TOO_SLOW = {"pressure": "spilled registers: the virtual SM interprets programs that use local memory"}
+# Its compiler rounds between product and sum of a precise fma(), as Vulkan allows.
+NVK_UNFUSED = ("float16", "float32", "float64")
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
 LOST = 4  # status of `dispatch`
 # TIMEOUT: the kernel gives a job of the graphics ring 10 s, then kills its waves.
@@ -66,9 +80,23 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def install(guest: Guest, folder: Path) -> None:
-    """Copy what `build` made, and the shaders' inputs, into the guest."""
+def for_nvk() -> list[Shader]:
+    """Return the shaders that NVK can run, as it can run them."""
+    chosen: dict[str, Shader] = {}
     for shader in SHADERS:
+        if shader.file in (*NVK_LACKS, *NVK_TOO_SLOW) or WIDE in shader.options:
+            continue
+        # It has one family of queues, for graphics and compute.
+        options = tuple(option for option in shader.options if option != COMPUTE)
+        arguments = {**shader.arguments, "fused": False} if shader.file in NVK_UNFUSED else shader.arguments
+        own = replace(shader, options=options, arguments=arguments)
+        chosen.setdefault(own.name, own)
+    return list(chosen.values())
+
+
+def install(guest: Guest, folder: Path, shaders: Iterable[Shader] = SHADERS) -> None:
+    """Copy what `build` made, and the shaders' inputs, into the guest."""
+    for shader in shaders:
         for binding, buffer in enumerate(_case(shader).buffers):
             if not isinstance(buffer, int):
                 (folder / _input(shader, binding)).write_bytes(np.ascontiguousarray(buffer).tobytes())
@@ -76,23 +104,31 @@ def install(guest: Guest, folder: Path) -> None:
 
 
 def run_all(guest: Guest, folder: Path, not_judged: Mapping[str, str]) -> list[str]:
-    """Run every shader but those of these files, and return what is wrong."""
+    """Run every shader on RADV but those of these files, and return what is wrong."""
     install(guest, folder)
     outcomes = [run(guest, shader) for shader in SHADERS if shader.file not in not_judged]
     return [f"{outcome.shader.name}: {outcome.wrong}" for outcome in outcomes if outcome.wrong]
 
 
-def run(guest: Guest, shader: Shader) -> Outcome:
-    """Run one shader whose files are in the guest, and check its answers."""
+def run_on_nvk(guest: Guest, folder: Path) -> list[str]:
+    """Run the shaders on NVK that it can run, and return what is wrong."""
+    chosen = for_nvk()
+    install(guest, folder, chosen)
+    outcomes = [run(guest, shader, NVK) for shader in chosen]
+    return [f"{outcome.shader.name}: {outcome.wrong}" for outcome in outcomes if outcome.wrong]
+
+
+def run(guest: Guest, shader: Shader, driver: str = RADV) -> Outcome:
+    """Run one shader whose files are in the guest, on the card of a driver, and check its answers."""
     case, started = _case(shader), time.monotonic()
-    result = _dispatch(guest, shader, case)
+    result = _dispatch(guest, shader, case, driver)
     took_s = time.monotonic() - started
     if result.status:
         return Outcome(shader, f"status {result.status}: {result.output.strip()}", took_s)
     told, packed = result.output.split("ANSWERS\n")
     answers = base64.b64decode(packed)
     wrong, at = [], 0
-    if shader.uses and not any(int(number) for number in re.findall(rf"{shader.uses}: (\d+)", told)):
+    if driver == RADV and shader.uses and not any(int(number) for number in re.findall(rf"{shader.uses}: (\d+)", told)):
         wrong.append(f"the compiler made no use of what the shader is for: {shader.uses}")
     for binding, (kind, judge) in case.judges.items():
         buffer = case.buffers[binding]
@@ -148,8 +184,8 @@ def _input(shader: Shader, binding: int) -> str:
     return f"{shader.name.replace(' ', ',')}.{binding}"
 
 
-def _dispatch(guest: Guest, shader: Shader, case: Case) -> Result:
-    words = [f"{shader.file}.spv", *shader.options, *case.options, f"wait={SHADER_S}"]
+def _dispatch(guest: Guest, shader: Shader, case: Case, driver: str) -> Result:
+    words = [f"{shader.file}.spv", *shader.options, *case.options, f"device={driver}", f"wait={SHADER_S}"]
     for binding, buffer in enumerate(case.buffers):
         if isinstance(buffer, int):
             words.append(f"zero={buffer}")
@@ -158,6 +194,10 @@ def _dispatch(guest: Guest, shader: Shader, case: Case) -> Result:
         if binding in case.judges:
             words.append(f"out=out.{binding}")
     outputs = " ".join(f"out.{binding}" for binding in case.judges)
-    tell = "RADV_DEBUG=shaderstats,nocache " if shader.uses else ""
-    command = f"cd {FOLDER} && {tell}./dispatch {shlex.join(words)} && echo ANSWERS && cat {outputs} | base64 -w 0"
+    tell = "RADV_DEBUG=shaderstats,nocache " if shader.uses and driver == RADV else ""
+    # The library would load all of Mesa's drivers, which takes seconds on an emulated processor.
+    only = f"VK_DRIVER_FILES=/usr/share/vulkan/icd.d/{FILES[driver]}"
+    command = (
+        f"cd {FOLDER} && {only} {tell}./dispatch {shlex.join(words)} && echo ANSWERS && cat {outputs} | base64 -w 0"
+    )
     return guest.trixie(command, timeout_s=SHADER_S + 20)
