@@ -17,7 +17,8 @@ from ringup.compiler.isa.sass.usage import usage
 
 # The least share of ptxas's instructions, of 1, that is known. ptx_kernels has many that programs seldom have.
 KNOWN = {"sm_75": 0.95, "sm_80": 0.95, "sm_86": 0.95, "sm_89": 0.95, "sm_90": 0.85, "sm_100": 0.8, "sm_120": 0.75}
-BITS = 105
+# below the control word, and its first bit of registers kept for reuse
+BITS, REUSE = 105, 122
 # The chips of the ordinary suite; the others are compared under --fuzz.
 SAMPLE = ("sm_75", "sm_86", "sm_120")
 
@@ -76,14 +77,17 @@ def test_a_word_with_one_bit_changed_has_nvdisasms_text_or_is_unknown(chip, flip
     draw = random.Random(7)
     base = [word for word in nvidia_tools.code_of(compile_kernel(ptxas, chip, 0, tmp_path)) if isa.knows(word)]
     words = [draw.choice(base) ^ 1 << draw.randrange(BITS) for _ in range(flips)]
-    kinds = Counter()
+    kinds, wrong = Counter(), {}
     for index, (word, wanted) in enumerate(zip(words, nvdisasm.texts(chip, words, tmp_path), strict=True)):
         ours = text_of(isa, word, index % nvidia_tools.MAX_WORDS * 16)
-        kinds[
-            "wrong" if ours not in (None, wanted) else "known" if ours else "refused" if wanted is None else "unknown"
-        ] += 1
-    # A few in 100,000: registers kept for reuse by instructions that cannot keep them.
-    assert kinds["wrong"] <= flips * 3e-5, kinds
+        kinds["known" if ours else "refused" if wanted is None else "unknown"] += 1
+        if ours not in (None, wanted):
+            # The same word may be drawn several times.
+            wrong[word] = (ours, wanted)
+    # Up to 5 in 100,000 were seen: registers kept for reuse by instructions that cannot keep them, which nvdisasm
+    # refuses. Nothing else may differ.
+    assert not [pair for word, pair in wrong.items() if pair[1] is not None or not word >> REUSE], wrong
+    assert len(wrong) <= flips * 1e-4, wrong
     assert kinds["known"] + kinds["refused"] > 0.45 * flips, kinds
 
 
