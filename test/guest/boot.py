@@ -49,6 +49,8 @@ for file in @TESTS@; do tests $file; done
 """
 INSIDE, USB_INSIDE = "test/guest/inside.py", "test/guest/usb_inside.py"
 USB_MODULES = "vhci-hcd usb-storage uas sd-mod virtio-net"
+# TIMEOUT: the server of the enclosures ends within a second on an idle machine; then it is killed.
+STOP_S = 60
 # What the host serves to `usb_inside.py`: the model of a card is slow on an emulated processor.
 ENCLOSURES = ("virtual:navi31@asm2464pd", "virtual:navi31@asm2464pd-stock")
 DEVICES = (  # root ports, so that each slot is an IOMMU group of its own and its bus can be reset
@@ -148,6 +150,7 @@ def enclosures(files: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             )
         finally:
             server.send_signal(signal.SIGINT)
+            boot_files.wait(server, STOP_S)
 
 
 def boot(
