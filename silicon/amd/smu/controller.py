@@ -86,7 +86,7 @@ class Smu:
         on_mode2_reset: Callable[[], None] | None = None,
     ) -> None:
         self.board, self.cells, self._hub, self.row = board, cells, hub, row
-        self._on_mode1_reset, self._on_mode2_reset = on_mode1_reset, on_mode2_reset
+        self._reset_card, self._on_mode2_reset = on_mode1_reset, on_mode2_reset
         self.power = Power(board.clock, row, busy_ns)
         names = {name for name in vars(row.interface) if name.startswith(MESSAGE_PREFIX)}
         self._messages = {getattr(row.interface, name): name.removeprefix(MESSAGE_PREFIX) for name in names}
@@ -347,7 +347,18 @@ class Smu:
         self.baco = False
 
     def _mode1(self, argument: int) -> None:
-        self.board.clock.after(MODE1_RESET_US, self._on_mode1_reset)
+        self.board.clock.after(MODE1_RESET_US, self._reset_all_else)
+
+    def _reset_all_else(self) -> None:
+        """Reset the card in mode 1; the answer to the message that asked for it stays.
+
+        GUESS: amdgpu waits for that answer (smu_v13_0_6_ppt.c, mode1_reset), as other drivers do for the answer to the
+        message for debugging, and a host that reads late finds it.
+        """
+        answers = {name: self.cells[name] for name in (ANSWER, DEBUG_ANSWER)}
+        self._reset_card()
+        for name, answer in answers.items():
+            self.cells[name] = answer
 
 
 Handler = Callable[[Smu, int], "int | None"]

@@ -14,7 +14,7 @@ from ringup.autogen.amd import smu_v13_0_6 as facts
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.common.parts import Board, Hub
 from ringup.silicon.amd.smu import tables as smu_tables
-from ringup.silicon.amd.smu.controller import ANSWER, CLIENT, MESSAGES, Handler, Smu, failed
+from ringup.silicon.amd.smu.controller import CLIENT, MESSAGES, Handler, Smu, failed
 from ringup.silicon.amd.smu.tables import PowerRow
 from ringup.silicon.common.cells import Cells
 
@@ -52,20 +52,10 @@ class InstinctSmu(Smu):
         on_mode2_reset: Callable[[], None] | None = None,
     ) -> None:
         board.space.door(PUBLIC_SCRATCH_0, 4, lambda _: row.firmware_version, lambda address, value: None)
-        self._reset_card = on_mode1_reset
         super().__init__(
-            board, cells, hub, row, busy_ns=busy_ns, on_mode1_reset=self._reset_all_else, on_mode2_reset=on_mode2_reset
+            board, cells, hub, row, busy_ns=busy_ns, on_mode1_reset=on_mode1_reset, on_mode2_reset=on_mode2_reset
         )
         self._run()
-
-    def _reset_all_else(self) -> None:
-        """Reset the card in mode 1; the answer to the message that asked for it stays.
-
-        GUESS: amdgpu waits for that answer (smu_v13_0_6_ppt.c, mode1_reset), and a host that reads late finds it.
-        """
-        answer = self.cells[ANSWER]
-        self._reset_card()
-        self.cells[ANSWER] = answer
 
     def _run(self) -> None:
         self.allowed_features = self.power.features = self._features

@@ -78,9 +78,13 @@ class Rig:
             self.pages,
             row,
             busy_ns=self.busy_ns,
-            on_mode1_reset=lambda: self.resets.append(1),
+            on_mode1_reset=self.reset_card,
         )
         self.thm = Thm(self.board, self.smu.power, self.bell)
+
+    def reset_card(self):
+        self.resets.append(1)
+        self.cells.reset()
 
     def busy_ns(self):
         """Return the time worked: the share `load` of the time since the load last changed."""
@@ -333,7 +337,8 @@ def test_mode_1_reset_is_answered_before_it_happens(rig):
     rig.board.clock.sleep_us(100)
     assert (rig.register(90), rig.resets) == (OK, [])
     rig.board.clock.sleep_us(2_000)
-    assert rig.resets == [1]
+    # A host that reads late, as in a busy emulator, finds the answer too.
+    assert (rig.register(90), rig.register(66), rig.resets) == (OK, 0, [1])
 
 
 def test_the_debug_mailbox_tests_and_resets(rig):
@@ -343,7 +348,7 @@ def test_the_debug_mailbox_tests_and_resets(rig):
         rig.board.clock.sleep_us(100)
         assert rig.register(54) == answer
     rig.board.clock.sleep_us(2_000)
-    assert rig.resets == [1]
+    assert (rig.register(54), rig.register(75), rig.resets) == (OK, 0, [1])
 
 
 def test_reset_forgets_the_firmware_but_not_the_heat(rig):
