@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ringup.autogen.isa.sass import Choice, Number, Optional, Piece, Row, index
+from ringup.compiler.isa.sass import texture_usage
 
 FILES = {"R": "R", "U": "UR", "P": "P", "Q": "UP"}
 # Where results begin: a register, two predicates.
@@ -75,6 +76,8 @@ def _fields(row: Row) -> tuple[_Field, ...]:
     for piece in _numbers(row.pieces):
         low, width = piece.parts[0].lo, piece.parts[0].width
         written = low in RESULTS and row.mnemonic != "LDGSTS"
+        if row.mnemonic in texture_usage.TEXTURES:
+            written |= low == texture_usage.MORE_RESULTS
         found.append(_Field(piece.kind, low, width, piece.inverted, written, count(piece.kind, low)))
     if "101=0" in row.bits and "desc" not in row.template:
         # A descriptor that the text does not show.
@@ -118,6 +121,12 @@ def _counts(row: Row) -> Callable[[str, int], Count]:
     if name in ("ATOMG", "ATOM", "ATOMS", "RED", "REDG"):
         value = _atomic(row)
         return lambda file, low: _address(row, file, low) or (_always(1) if low == 24 or file != "R" else value)
+    if name in (*texture_usage.TEXTURES, *texture_usage.SURFACES):
+        return lambda file, low: (
+            (lambda word: texture_usage.count(_names(row.pieces, word), word >> 72 & 0xF, low))
+            if file == "R"
+            else _always(1)
+        )
     for names, places in _PLACES.items():
         if name in names:
             return lambda file, low: (
@@ -180,16 +189,18 @@ def _matrix(row: Row, low: int) -> Count:
 
 
 def _head(row: Row, word: int) -> str:
-    found = ""
-    for piece in row.pieces:
-        if isinstance(piece, Choice):
-            found += piece.texts[sum((word >> bit & 1) << index for index, bit in enumerate(piece.bits))]
-        elif isinstance(piece, str):
-            before, blank, _ = piece.partition(" ")
-            found += before
-            if blank:
-                break
-    return found
+    return _names(row.pieces, word).partition(" ")[0]
+
+
+def _names(pieces: tuple[Piece, ...], word: int) -> str:
+    """Return an instruction's text without its numbers, and without what may be left out."""
+    return "".join(
+        piece.texts[sum((word >> bit & 1) << index for index, bit in enumerate(piece.bits))]
+        if isinstance(piece, Choice)
+        else piece
+        for piece in pieces
+        if isinstance(piece, Choice | str)
+    )
 
 
 def _value(place: int) -> dict[int, Count]:

@@ -12,6 +12,15 @@ CASES = (
     ("HMMA.16816.F32 R8, R4, R2, RZ", "R10 R11 R8 R9", "R2 R3 R4 R5 R6 R7"),
     ("@UP1 UMOV UR4, UR6", "UR4", "UP1 UR6"),
     ("EXIT", "", ""),
+    # Two results are in R8 and R9, the third in R12; the array's index and the coordinates are in R4 to R6.
+    ("TEX.B.LL R12, R8, R4, R16, ARRAY_2D, 0x7", "R12 R8 R9", "R16 R17 R4 R5 R6"),
+    ("TEX.LZ RZ, R8, R4, 0x3, 0x15, 2D, 0x2", "R8", "R4 R5"),
+    ("TLD4.B.B.PTP R12, R8, R4, R16, 2D", "R12 R13 R8 R9", "R16 R17 R18 R4 R5"),
+    ("TXD.B.AOFFI RZ, R8, R4, R16, 2D, 0x3", "R8 R9", "R16 R17 R18 R19 R4 R5 R6 R7"),
+    ("TXQ.B R12, R8, R4, TEX_HEADER_DIMENSION, 0xf", "R12 R13 R8 R9", "R4 R5"),
+    ("SULD.P.2D_ARRAY.STRONG.GPU.RG.IGN R8, [R4], R16", "R8 R9", "R16 R4 R5 R6"),
+    ("SUST.D.3D.128.IGN [R4], R8, R16", "", "R10 R11 R16 R4 R5 R6 R8 R9"),
+    ("SUATOM.D.1D_BUFFER.CAS.IGN R2, [R4], R8, R16", "R2", "R16 R4 R8 R9"),
 )
 
 
