@@ -99,6 +99,12 @@ def test_rung_05_uvm_loads(story):
     assert story.complaints() == []
 
 
+def test_rung_05_uvm_takes_the_card(story):
+    """It makes channels on the copy engines, and waits until each has done something."""
+    assert story.asks("uvm") == "registered"
+    assert story.complaints() == []
+
+
 def test_rung_05_the_modules_go(story):
     story.guest.dmesg()
     story.served.mark("the modules are unloaded")

@@ -41,7 +41,7 @@ NVIDIA_RUNGS = {
 }
 NVIDIA_IN_PART = {
     3: "25 programs of 60; NVK 25.0 has no matrix instructions",
-    5: "power and temperature do not react to work; registering the card with nvidia-uvm is not tried",
+    5: "power and temperature do not react to work",
 }
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 

@@ -229,10 +229,11 @@ class RunningChannel:
         return found[0]
 
     def _bind(self, subchannel: int, class_id: int) -> None:
-        if subchannel >= FIRST_SOFTWARE:
-            raise Lacking(f"a software object on subchannel {subchannel} is not modelled")
         if class_id not in self.channel.objects:
             raise BadPushbuffer(f"SET_OBJECT names class {class_id:#x}, of which the channel has no object")
+        if subchannel >= FIRST_SOFTWARE:
+            # its methods are the firmware's work; nvidia-uvm binds GP100_UVM_SW and sends one only to cancel a fault
+            return
         key = subchannel, class_id
         if key not in self._objects:
             engine_type = self.channel.objects[class_id]

@@ -370,6 +370,12 @@ def test_one_identity_everywhere(board, chip):
     assert made.ask(0x20803601, bytes(72))[1][4:16] == b"\1\1" + b"535.261.03"
 
 
+def test_the_cpu_may_use_the_bars(board, chip):
+    """Else nvidia.ko copies by the firmware, in places where its own rules of locking forbid it to call that."""
+    answer = board(chip).get(internal, "INTERNAL_CONF_COMPUTE_GET_STATIC_INFO")
+    assert (answer.bIsBar1Trusted, answer.bIsPcieTrusted) == (1, 1)
+
+
 def test_lists_of_facts_are_checked(board):
     made = board()
     for command, size in ((0x20800102, 516), (0x20801303, 436), (0x20801823, 420), (0x20800810, 124)):

@@ -18,8 +18,9 @@ UNSUPPORTED = gpu.NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_UNSUPPORTED
 NVSWITCH_NOT_SUPPORTED = 0  # ctrl2080pmgr.h
 
 
-def _not_trusted(request: Request, params: internal.NV2080_CTRL_INTERNAL_CONF_COMPUTE_GET_STATIC_INFO_PARAMS) -> None:
-    params.bIsBar1Trusted = params.bIsPcieTrusted = 0
+def _open(request: Request, params: internal.NV2080_CTRL_INTERNAL_CONF_COMPUTE_GET_STATIC_INFO_PARAMS) -> None:
+    """Tell that nothing is confidential, so that the CPU may use the BARs: kern_bus_gm107.c blocks them otherwise."""
+    params.bIsBar1Trusted = params.bIsPcieTrusted = 1
 
 
 def _no_secure_channels(
@@ -81,7 +82,7 @@ ROWS = (
         internal,
         "INTERNAL_CONF_COMPUTE_GET_STATIC_INFO",
         internal.NV2080_CTRL_INTERNAL_CONF_COMPUTE_GET_STATIC_INFO_PARAMS,
-        _not_trusted,
+        _open,
     ),
     row(
         internal,

@@ -153,6 +153,8 @@ def test_a_bad_pushbuffer_stops_the_channel(bench, words, why):
 
 # ROBUST_CHANNEL_CE0_ERROR, ROBUST_CHANNEL_GR_CLASS_ERROR
 CE_ERROR, CLASS_ERROR = 39, 69
+# clc076.h: GP100_UVM_SW; RM_ENGINE_TYPE_COPY0
+UVM_SOFTWARE, COPY_ENGINE = 0xC076, 9
 
 
 @pytest.mark.parametrize(
@@ -238,6 +240,22 @@ def test_a_page_fault_names_its_address_and_stops_the_channel(bench, words, why,
         # up to the page that faults
         page = int(why.split()[2].rstrip(":"), 16)
         assert bench.peek(page - 4096, 0x2000) == b"y" * 4096 + bytes(4096)
+
+
+def test_a_software_object_is_bound_on_the_subchannels_of_software(bench):
+    """nvidia-uvm does so on each of its channels, and sends no method to it in ordinary work."""
+    bench.channel.objects[UVM_SOFTWARE] = COPY_ENGINE
+    bench.push(*incr(5, 0, UVM_SOFTWARE), *semaphore(0x8000, 1, RELEASE))
+    assert (bench.word(0x8000), bench.failed) == (1, [])
+    bench.push(*incr(5, 0x104, 1))
+    assert bench.error[0] == CLASS_ERROR
+
+
+def test_a_software_object_that_the_channel_lacks_is_not_bound(bench):
+    bench.push(*incr(5, 0, UVM_SOFTWARE))
+    code, text = bench.error
+    assert code == 32
+    assert "SET_OBJECT names class 0xc076, of which the channel has no object" in text
 
 
 def test_a_doorbell_of_nobody_is_a_mistake(bench):
