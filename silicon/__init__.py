@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.common.clock import VirtualClock
     from ringup.silicon.nv.card import VirtualNvidia
+    from ringup.silicon.nv.kernel.system import VirtualKernel
     from ringup.silicon.shader.common.state import Engine
 
-__all__ = ["card", "cards", "nvidia_card", "nvidia_cards", "nvidia_firmware"]
+__all__ = ["card", "cards", "nvidia_card", "nvidia_cards", "nvidia_firmware", "nvidia_kernel"]
 
 
 def card(
@@ -64,6 +65,16 @@ def nvidia_card(
     from ringup.silicon.nv.card import VirtualNvidia
 
     return VirtualNvidia(name, vram_bytes=vram_bytes, enumerated=enumerated, clock=clock)
+
+
+def nvidia_kernel(name: str = "ga102", *, release: str = "535.261.03", vram_bytes: int | None = None) -> VirtualKernel:
+    """Return a machine with a virtual NVIDIA card and NVIDIA's kernel driver of a release: the system calls on its
+    device nodes, in this process; see `VirtualKernel`. An unknown name raises `NoSuchCard`, an unknown release
+    `NotSupported`.
+    """
+    from ringup.silicon.nv.kernel.system import VirtualKernel
+
+    return VirtualKernel(nvidia_card(name, vram_bytes=vram_bytes), release)
 
 
 def nvidia_cards() -> list[str]:

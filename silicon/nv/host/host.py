@@ -48,6 +48,8 @@ class Host:
         # the shader cores, if the card has any
         self.core: Core | None = None
         self.fail: Callable[[Channel, int, str], None] = lambda channel, code, text: None
+        # a driver in the same process is told of the same interrupt
+        self.notified: Callable[[Channel], None] = lambda channel: None
         self._channels: dict[tuple[int, int], RunningChannel] = {}
         self._runlists: dict[int, Runlist] = {}
         # what a channel was doing when it left its runlist, and channels whose state outlives a reset
@@ -68,6 +70,7 @@ class Host:
         engine = self._engines.get(channel.engine_type)
         if engine is not None:
             self._interrupt(engine.notification_vector)
+            self.notified(channel)
 
     def client(self, engine_type: int) -> Client:
         """Return an engine as fault reports name it."""

@@ -40,6 +40,8 @@ class Kind(enum.Enum):
     INFOROM = "inforom object"
     PROFILER = "profiler"
     BINARY = "object of the closed interface"
+    USERMODE = "page of doorbells"
+    CONFIDENTIAL = "confidential computing object"
 
 
 @dataclass(frozen=True, slots=True)

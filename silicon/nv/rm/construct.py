@@ -146,7 +146,7 @@ def _subcontext(flags: int, asked: int, used: set[int]) -> int:
 
 
 def _channel(manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC_PARAMS) -> None:
-    group, space, subcontext, hung = _surroundings(manager, made, params)
+    group, space, subcontext, hung = surroundings(manager, made, params)
     engine_type = params.engineType or (group.engine_type if group is not None else 0)
     engine = manager.board.engine(engine_type)
     if engine is None:
@@ -189,7 +189,7 @@ def _channel(manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC
     manager.effects.channel_allocated(channel)
 
 
-def _surroundings(
+def surroundings(
     manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC_PARAMS
 ) -> tuple[Group | None, AddressSpace, int, list[Resource]]:
     """Return a new channel's group, address space and subcontext, and the objects that it hangs on."""

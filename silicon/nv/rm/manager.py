@@ -6,6 +6,8 @@ Source of statuses: NVIDIA open-gpu-kernel-modules 535.261.03 (alloc_free.c, res
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
 
 from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import status
@@ -18,7 +20,15 @@ from ringup.silicon.nv.rm.classes import ClassRow, Kind
 from ringup.silicon.nv.rm.copy_map import CopyMap
 from ringup.silicon.nv.rm.events import Events
 from ringup.silicon.nv.rm.memory_map import MemoryMap
-from ringup.silicon.nv.rm.objects import Client, Clients, Paged, Resource, Subdevice, Subscription, order_of_freeing
+from ringup.silicon.nv.rm.objects import (
+    Client,
+    Clients,
+    Resource,
+    State,
+    Subdevice,
+    Subscription,
+    order_of_freeing,
+)
 from ringup.silicon.nv.rm.parts import Chip, Effects, PageDirectory, PhysicalMemory, RmError
 from ringup.silicon.nv.rm.sleep import Saving
 
@@ -26,6 +36,27 @@ BLOCK = "RM"
 # Handles of the firmware's own client, which runs the internal controls. GUESS: the numbers; they must not be in the
 # ranges from which the CPU takes those of its clients (resserv.h: 0xc1d00000, 0xc1e00000, 0xe0000000)
 INTERNAL_CLIENT, INTERNAL_DEVICE, INTERNAL_SUBDEVICE = 0xC2000000, 0xABCD0080, 0xABCD2080
+
+
+class UpperHalf(Protocol):
+    """The kernel's half of the driver: it makes what the firmware's half is told of, and has classes of its own."""
+
+    @property
+    def rows(self) -> Mapping[int, ClassRow]:
+        """Its classes by number, beside those of the firmware's half."""
+        ...
+
+    def prepare(self, made: Resource, params: object) -> None:
+        """Fill parameters in, or give a new object of its own classes its state. Raises `RmError`."""
+        ...
+
+    def complete(self, made: Resource, params: object) -> None:
+        """Do what follows the making of an object. Raises `RmError`."""
+        ...
+
+    def dropped(self, gone: Resource, state: State) -> None:
+        """Undo both: an object is gone, which had this state."""
+        ...
 
 
 class Manager:
@@ -45,9 +76,13 @@ class Manager:
         release: str,
         version: str,
         layout: MemoryMap,
+        half: UpperHalf | None = None,
     ) -> None:
         self.board, self.chip, self.memory, self.effects, self.events = board, chip, memory, effects, events
         self.log, self.release, self.version, self.map = log, release, version, layout
+        # the kernel's half of the driver, where it is part of the model, and the classes that callers may name
+        self.half = half
+        self.rows = classes.BY_NUMBER if half is None else {**classes.BY_NUMBER, **half.rows}
         # degrees of the GPU's sensor. GUESS: an idle board; the card sets it when it works
         self.celsius = 35
         # where the CPU sees registers, memory and instance memory: it says so before anything else
@@ -101,15 +136,19 @@ class Manager:
         self._check_generation(row)
         made = self.clients.add(parent, handle, row)
         try:
+            if self.half is not None:
+                self.half.prepare(made, params)
             construct.construct(self, made, params)
+            if self.half is not None:
+                self.half.complete(made, params)
         except RmError:
             self._drop(made)
             raise
         self.log.note(BLOCK, "alloc", "{}", made)
         return handle, bytes(memory(params)) if params is not None else data
 
-    def alloc_pages(self, client_handle: int, parent_handle: int, handle: int, number: int, pages: Paged) -> int:
-        """Make a memory object of pages that the caller named; return its handle."""
+    def alloc_pages(self, client_handle: int, parent_handle: int, handle: int, number: int, pages: State) -> int:
+        """Make a memory object of memory that the caller named; return its handle."""
         row = self._row(number)
         if row.kind is not Kind.MEMORY:
             raise RmError(status.NV_ERR_INVALID_CLASS, f"{row.name} has no list of pages")
@@ -122,7 +161,7 @@ class Manager:
         return made.handle
 
     def _row(self, number: int) -> ClassRow:
-        row = classes.BY_NUMBER.get(number)
+        row = self.rows.get(number)
         if row is None:
             self.unmodelled[f"class {number:#06x}"] += 1
             self.log.note(BLOCK, "unmodelled", "class {:#06x}", number)
@@ -178,7 +217,10 @@ class Manager:
             self._drop(resource)
 
     def _drop(self, resource: Resource) -> None:
+        state = resource.state
         construct.destruct(self, resource)
+        if self.half is not None:
+            self.half.dropped(resource, state)
         self.contexts.pop(resource.number, None)
         self.clients.remove(resource)
         self.log.note(BLOCK, "free", "{}", resource)

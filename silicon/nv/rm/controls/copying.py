@@ -48,7 +48,7 @@ def _lce(request: Request, engine_type: int) -> int:
     return engine.instance
 
 
-def _caps(request: Request, lce: int) -> bytes:
+def caps(request: Request, lce: int) -> bytes:
     """Return the capabilities of an LCE."""
     copying = request.manager.copying
     found = bytearray(fifo.NV2080_CTRL_CE_CAPS_TBL_SIZE)
@@ -69,7 +69,7 @@ def _pce_mask(request: Request, params: fifo.NV2080_CTRL_CE_GET_CE_PCE_MASK_PARA
 
 
 def _physical_caps(request: Request, params: fifo.NV2080_CTRL_CE_GET_PHYSICAL_CAPS_PARAMS) -> None:
-    params.capsTbl[0:2] = _caps(request, _lce(request, params.ceEngineType))
+    params.capsTbl[0:2] = caps(request, _lce(request, params.ceEngineType))
 
 
 def _all_caps(request: Request, params: fifo.NV2080_CTRL_CE_GET_ALL_PHYSICAL_CAPS_PARAMS) -> None:
@@ -78,7 +78,7 @@ def _all_caps(request: Request, params: fifo.NV2080_CTRL_CE_GET_ALL_PHYSICAL_CAP
     for lce in copying.lces:
         if copying.pce_mask(lce):
             params.present |= 1 << lce
-            params.capsTbl[lce][0:2] = _caps(request, lce)
+            params.capsTbl[lce][0:2] = caps(request, lce)
 
 
 ROWS = (

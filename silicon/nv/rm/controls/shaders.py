@@ -5,6 +5,8 @@ Every answer has room for eight graphics engines; these chips have one, the firs
 
 from __future__ import annotations
 
+from typing import Any
+
 from ringup.autogen.nv import rm_ctrl_0080 as device_controls
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
@@ -111,13 +113,13 @@ def _masks(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GE
         masks.tpcToPesMap[tpc] = tpc * shaders.pes_per_gpc // shaders.max_tpcs_per_gpc
 
 
-def _order(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_GLOBAL_SM_ORDER_PARAMS) -> None:
+def fill_order(board: Board, order: Any) -> None:
     """Number the SMs: the first TPC of every GPC, then the second of every GPC. Source: nouveau's
-    gf100_gr_oneinit_sm_id, which numbers TPCs so. GUESS: virtual and migratable numbers are the same.
+    gf100_gr_oneinit_sm_id, which numbers TPCs so. GUESS: virtual and migratable numbers are the same. `order`: a view
+    of a struct with `globalSmId`, `numSm` and `numTpc`.
     """
-    shaders = request.manager.board.shaders
+    shaders = board.shaders
     counts = [mask.bit_count() for mask in shaders.tpc_masks]
-    order = params.globalSmOrder[0]
     tpcs = [(gpc, tpc) for tpc in range(max(counts)) for gpc, count in enumerate(counts) if tpc < count]
     for number, (gpc, tpc) in enumerate(tpcs):
         for sm in range(shaders.sms_per_tpc):
@@ -126,6 +128,10 @@ def _order(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GE
             entry.globalTpcId = entry.migratableTpcId = number
             entry.virtualGpcId = gpc
     order.numSm, order.numTpc = shaders.sm_count, shaders.tpc_count
+
+
+def _order(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_GLOBAL_SM_ORDER_PARAMS) -> None:
+    fill_order(request.manager.board, params.globalSmOrder[0])
 
 
 def _ppc(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_PPC_MASKS_PARAMS) -> None:
