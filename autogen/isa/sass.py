@@ -187,12 +187,12 @@ class Row:
         """The further bits, as the file has them."""
         return self._line.bits
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """Whether the guard is a uniform predicate: that of instructions whose result is in uniform registers."""
         return self.mnemonic.startswith("U") or self.mnemonic == "LDCU"
 
-    @property
+    @cached_property
     def unguarded(self) -> bool:
         """Whether the guard has one legal value, because no source says what the others mean."""
         return self.fixed.mask & GUARD_BITS != 0

@@ -32,14 +32,22 @@ _GUARD = re.compile(r"@(!?)(U?)P([0-6T])\s+")
 _PLACE = re.compile("\0(-?\\d+)\0")
 
 
-class Instruction(NamedTuple):
-    """A decoded instruction. `text` is nvdisasm's; `rest` are bits that it does not show."""
+class Instruction:
+    """A decoded instruction. `text` is nvdisasm's."""
 
-    word: int
-    row: Row
-    text: str
-    control: Control
-    rest: int
+    def __init__(self, isa: Machine, row: Row, word: int, text: str, address: int) -> None:
+        self.row, self.word, self.text = row, word, text
+        self._isa, self._address = isa, address
+
+    @cached_property
+    def control(self) -> Control:
+        """The control word."""
+        return control.of(self.word)
+
+    @cached_property
+    def rest(self) -> int:
+        """The bits that differ from those of the same text and control word when assembled."""
+        return self.word ^ self._isa.encode(self.text, self.control, self._address)
 
 
 class _Opcode:
@@ -146,9 +154,7 @@ class Machine:
         if found is None:
             raise CompileError(f"{word:#034x} is no instruction of {self.chip} that ringup knows")
         form, body = found
-        text = _placed(body, address)
-        again = self.encode(text, control.of(word), address)
-        return Instruction(word, form.row, text, control.of(word), word ^ again)
+        return Instruction(self, form.row, word, _placed(body, address), address)
 
     def line(self, word: int, address: int = 0) -> str:
         """Return an instruction with its control word, as the assembler reads it."""
@@ -210,7 +216,8 @@ class Machine:
                 continue
             bits, constraints = (read, ()) if isinstance(read, int) else read
             target = next((index for index, slot in enumerate(variant.slots) if slot.relative), -1)
-            found.append(_Candidate(variant, variant.bits | bits, constraints, variant.form.alias, target))
+            alias = variant.form.alias
+            found.append(_Candidate(variant, variant.bits | bits, constraints, alias, target))
         if not found:
             counts = sorted({len(variant.slots) for variant in having})
             raise ValueError(f"{head} has {' or '.join(map(str, counts))} operands, not {count}")
