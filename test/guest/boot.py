@@ -97,7 +97,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="FILE", help=f"run {INSIDE} or {USB_INSIDE} alone")
     args = parser.parse_args(words)
     boot_files.store_bytecode()
-    kernel_root = boot_files.set_up("setup.sh", cache_folder() / "guest-kernel")
+    kernel_root = boot_files.set_up_kernel(cache_folder())
     image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
     # A kernel without modules has no USB.
     every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)

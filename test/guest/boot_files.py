@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
+KERNEL = "guest-kernel"
 ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -57,12 +58,17 @@ def store_bytecode() -> None:
     subprocess.run([*python, *packages], check=True)
 
 
-def set_up(script: str, path: Path, *needs: Path) -> Path:
+def set_up(script: str, path: Path, *needs: Path | str) -> Path:
     """Run one of the set-up scripts beside this file and return `path`. The script makes `path` from what it `needs`,
     and does nothing when `path` is up to date.
     """
     subprocess.run(["bash", HERE / script, path, *needs], check=True)
     return path
+
+
+def set_up_kernel(cache: Path, suite: str = "") -> Path:
+    """Fetch the guest's kernel if it is missing, and return its folder: Debian 12's, or the newest one of a suite."""
+    return set_up("setup.sh", cache / f"guest-kernel-{suite}", suite) if suite else set_up("setup.sh", cache / KERNEL)
 
 
 def set_up_firmware(cache: Path) -> Path:

@@ -120,11 +120,13 @@ class Guest:
         cards: Sequence[Path] = (),
         extra: Sequence[str] = (),
         kernel_options: str = "",
+        suite: str = "",
     ) -> None:
         """Describe a guest whose files are placed in `folder`.
 
         `cards` are vfio-user sockets, plugged into slot 1 and the following ones before the machine starts. `extra` is
-        added to the emulator's command line, `kernel_options` to the kernel's.
+        added to the emulator's command line, `kernel_options` to the kernel's. `suite`: of Debian, whose newest kernel
+        it is; by default it is Debian 12's 6.12.
         """
         if len(cards) > SLOTS:
             raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
@@ -134,6 +136,7 @@ class Guest:
         self._cards = tuple(cards)
         self._extra = tuple(extra)
         self._kernel_options = kernel_options
+        self._suite = suite
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._monitor: Qmp | None = None
@@ -166,10 +169,11 @@ class Guest:
         """Boot, and return when the guest accepts commands. What is missing on this machine is fetched first."""
         cache = cache_folder()
         boot_files.store_bytecode()
-        kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
+        kernel_root = boot_files.set_up_kernel(cache, self._suite)
         root = boot_files.set_up("root.sh", cache / "guest-root")
         firmware = boot_files.set_up_firmware(cache)
-        disk = boot_files.set_up("disk.sh", cache / "guest-disk", root, kernel_root, firmware)
+        disk = cache / f"guest-disk{'-' if self._suite else ''}{self._suite}"
+        boot_files.set_up("disk.sh", disk, root, kernel_root, firmware)
         self.folder.mkdir(parents=True, exist_ok=True)
         image, modules = boot_files.packaged(kernel_root, MODULES)
         start = boot_files.filled(

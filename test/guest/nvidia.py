@@ -187,9 +187,9 @@ def test_rung_02_a_page_fault_is_reported_with_its_address(story):
 
 
 def test_rung_02_a_channel_that_submits_nonsense_is_stopped(story):
-    story.errs("nonsense", "a method on subchannel 3, for which the channel has no object")
+    story.errs("nonsense", "header 0xc0000000 has opcode 6, which is none")
     # ROBUST_CHANNEL_PBDMA_ERROR
-    story.sees(r"Xid:32 .*a method on subchannel 3")
+    story.sees(r"Xid:32 .*header 0xc0000000")
     story.sees(r"rc engn:\S+ chid:\d+ type:32")
     story.moves()
 

@@ -62,7 +62,7 @@ class Story:
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     cache = cache_folder()
     source = boot_files.set_up_package(cache, "nvidia-modules")
-    kernel = boot_files.set_up("setup.sh", cache / "guest-kernel")
+    kernel = boot_files.set_up_kernel(cache)
     modules = boot_files.set_up("modules/build.sh", cache / "guest-modules", kernel, source)
     folder = tmp_path_factory.mktemp(f"nvidia-modules-{request.param}")
     with Served(folder, request.param) as served, Guest(folder / "guest") as guest:

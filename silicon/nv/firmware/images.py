@@ -8,7 +8,8 @@ from functools import cache
 from ringup.silicon.nv.chips.row import ChipRow
 from ringup.silicon.nv.common.signed import STAMP_BYTES, Part, stamp
 
-RELEASE = "535.113.01"
+# what nouveau asks for: that of Linux 6.12, and that of later kernels, which take the older one if it is missing
+RELEASE, LATER = "535.113.01", "570.144"
 CODE_BYTES, DATA_BYTES = 0x1000, 0x1000
 # in a booter's data
 SIGNATURE_AT, SIGNATURE_BYTES = 0x10, 384
@@ -37,11 +38,11 @@ class Images:
 
 
 @cache
-def build(chip: ChipRow) -> Images:
-    """Return the images of a chip, the same each time."""
+def build(chip: ChipRow, release: str = RELEASE) -> Images:
+    """Return the images of a chip and a release, the same each time."""
 
     def filled(part: Part, size_bytes: int) -> bytes:
-        return stamp(part, chip.name, RELEASE, bytes(size_bytes - STAMP_BYTES))
+        return stamp(part, chip.name, release, bytes(size_bytes - STAMP_BYTES))
 
     def program(part: Part) -> SignedProgram:
         data = bytearray(DATA_BYTES)

@@ -1,7 +1,7 @@
 """Made-up GSP firmware as the files that Linux's nouveau asks for. A kernel finds them below `firmware_class.path`.
 
-Layouts: nouveau of Linux 6.12: nvfw_bin_hdr and nvfw_bl_desc in include/nvfw/fw.h, nvfw_hs_header_v2 and
-nvfw_hs_load_header_v2 in include/nvfw/hs.h; who reads what: nvkm/subdev/gsp/r535.c, tu102.c, ga102.c, fwsec.c.
+Layouts: nouveau of Linux 6.12, the same in 7.3: nvfw_bin_hdr and nvfw_bl_desc in include/nvfw/fw.h, nvfw_hs_header_v2
+and nvfw_hs_load_header_v2 in include/nvfw/hs.h; who reads what: nvkm/subdev/gsp/r535.c, tu102.c, ga102.c, fwsec.c.
 """
 
 from __future__ import annotations
@@ -24,19 +24,28 @@ LOADER_TAG = 0xFD
 FAMILIES = {"tu102": "tu10x", "ga102": "ga10x", "ad102": "ad10x"}
 
 
-def files(chip: ChipRow) -> dict[str, bytes]:
-    """Return the files by their names below the folder of firmware."""
-    made, family = images.build(chip), FAMILIES[chip.name]
-    found = {
-        "booter_load": _booter(chip, made.booter_load),
-        "booter_unload": _booter(chip, made.booter_unload),
-        "bootloader": _bootloader(made.bootloader),
-        "gsp": elf.build({".fwimage": made.gsp, f".fwsignature_{family}": made.signature}),
+def files(chip: ChipRow, *releases: str) -> dict[str, bytes]:
+    """Return the files of these releases, by default of all that nouveau knows, by their names below the folder of
+    firmware.
+    """
+    named = {
+        f"nvidia/{chip.name}/gsp/{name}-{release}.bin": content
+        for release in releases or (images.RELEASE, images.LATER)
+        for name, content in _gsp(chip, images.build(chip, release)).items()
     }
-    named = {f"nvidia/{chip.name}/gsp/{name}-{images.RELEASE}.bin": content for name, content in found.items()}
     if not chip.boots_from_hs:
         named[f"nvidia/{chip.name}/acr/bl.bin"] = _loader(images.loader(chip))
     return named
+
+
+def _gsp(chip: ChipRow, made: images.Images) -> dict[str, bytes]:
+    """Return what starts GSP-RM, and GSP-RM itself."""
+    return {
+        "booter_load": _booter(chip, made.booter_load),
+        "booter_unload": _booter(chip, made.booter_unload),
+        "bootloader": _bootloader(made.bootloader),
+        "gsp": elf.build({".fwimage": made.gsp, f".fwsignature_{FAMILIES[chip.name]}": made.signature}),
+    }
 
 
 def _packed(header: bytes, data: bytes) -> bytes:

@@ -5,7 +5,7 @@ there first, with its copy engine and fences. Source: Linux's include/uapi/drm/n
 
     nouveau_moves.py NODE moves            move a buffer, and name each place once its bytes were right
     nouveau_moves.py NODE writes ADDRESS   release a semaphore at an address of the channel's space
-    nouveau_moves.py NODE nonsense         submit a method of an engine's class that the channel has no object of
+    nouveau_moves.py NODE nonsense         submit a header with an opcode that no generation has
     nouveau_moves.py NODE waits            wait for a semaphore that never comes, until the process is ended
     nouveau_moves.py NODE keeps FILE...    hold buffers until a file appears, check and move them, and so on
 """
@@ -26,9 +26,10 @@ CHANNEL_ALLOC, GEM_NEW, GEM_PUSHBUF, GEM_CPU_PREP = 0x02, 0x40, 0x41, 0x42
 # the engine that a channel is for: in these handles since Kepler
 COPY_ENGINE = 0x30
 ANY = 0xFFFF_FFFF
-# immediate data 0 to the host's method NOP; the header of its five methods from SEM_ADDR_LO to SEM_EXECUTE; one method
-# of subchannel 3
-NOP, SEMAPHORE, UNKNOWN = 4 << 29 | 0x8 >> 2, 1 << 29 | 5 << 16 | 0x5C >> 2, 1 << 29 | 1 << 16 | 3 << 13 | 0x100 >> 2
+# immediate data 0 to the host's method NOP; the header of its five methods from SEM_ADDR_LO to SEM_EXECUTE; an opcode
+# that stands for nothing (NV_FIFO_DMA_SEC_OP in dev_ram.ref.txt of open-gpu-doc). A method on another subchannel would
+# not do: a runlist of a copy engine ignores the subchannel.
+NOP, SEMAPHORE, UNKNOWN = 4 << 29 | 0x8 >> 2, 1 << 29 | 5 << 16 | 0x5C >> 2, 6 << 29
 ACQUIRE, RELEASE = 0, 1
 # each byte is an access through BAR1 while the buffer is in video memory
 SIZE = 64 << 10
@@ -122,7 +123,7 @@ def main(node: str, what: str, *words: str) -> int:
     elif what == "writes":
         client.semaphore(int(words[0], 0), RELEASE)
     elif what == "nonsense":
-        client.submit([UNKNOWN, 0])
+        client.submit([UNKNOWN])
     elif what == "waits":
         client.semaphore(client.push_va + 2048, ACQUIRE)
         say(f"waits at {client.push_va + 2048:#x}")

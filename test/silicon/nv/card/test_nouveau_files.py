@@ -9,8 +9,6 @@ import pytest
 from ringup.silicon import nvidia_card, nvidia_firmware
 from ringup.silicon.nv.common.signed import Part, identify
 
-RELEASE = "535.113.01"
-
 
 def words(data, at, count):
     return struct.unpack_from(f"<{count}I", data, at)
@@ -25,11 +23,13 @@ def sections(elf):
     return {text[row[0] : text.index(b"\0", row[0])].decode(): elf[row[4] : row[4] + row[5]] for row in rows}
 
 
+# of Linux 6.12, and of 7.3
+@pytest.mark.parametrize("release", ["535.113.01", "570.144"])
 @pytest.mark.parametrize(("chip", "family"), [("tu102", "tu10x"), ("ga102", "ga10x"), ("ad102", "ad10x")])
-def test_nouveau_finds_the_images_of_its_chip(chip, family):
+def test_nouveau_finds_the_images_of_its_chip(chip, family, release):
     files, found = nvidia_firmware(chip), {}
     for part in (Part.BOOTER_LOAD, Part.BOOTER_UNLOAD):
-        file = files[f"nvidia/{chip}/gsp/{part.value.replace(' ', '_')}-{RELEASE}.bin"]
+        file = files[f"nvidia/{chip}/gsp/{part.value.replace(' ', '_')}-{release}.bin"]
         # nvfw_bin_hdr, nvfw_hs_header_v2, nvfw_hs_load_header_v2
         magic, _, whole, header, data, size = words(file, 0, 6)
         assert (magic, whole, data + size) == (0x10DE, len(file), len(file))
@@ -43,17 +43,17 @@ def test_nouveau_finds_the_images_of_its_chip(chip, family):
         # the engine mask names SEC2, the program is number 3
         assert words(file, meta, 3) == (1, 1, 3)
         found[part] = identify(file[data + at : data + at + count])
-    file = files[f"nvidia/{chip}/gsp/bootloader-{RELEASE}.bin"]
+    file = files[f"nvidia/{chip}/gsp/bootloader-{release}.bin"]
     header, data, size = words(file, 12, 3)
     found[Part.BOOTLOADER] = identify(file[data : data + size])
     # RM_RISCV_UCODE_DESC: offsets of code, data and manifest within the image
     assert max(words(file, header, 21)[index] for index in (8, 10, 12)) < size
-    parts = sections(files[f"nvidia/{chip}/gsp/gsp-{RELEASE}.bin"])
+    parts = sections(files[f"nvidia/{chip}/gsp/gsp-{release}.bin"])
     found[Part.GSP_RM] = identify(parts[".fwimage"])
     found[Part.SIGNATURE] = identify(parts[f".fwsignature_{family}"])
     for part, identity in found.items():
         assert identity is not None, part
-        assert (identity.part, identity.releases, identity.chips) == (part, (RELEASE,), (chip,))
+        assert (identity.part, identity.releases, identity.chips) == (part, (release,), (chip,))
 
 
 def test_turing_has_the_loader_that_its_falcons_need():
