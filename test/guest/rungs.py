@@ -37,7 +37,7 @@ NVIDIA_RUNGS = {
     5: "NVIDIA's open kernel modules, asked by a client of ours",
     6: "contexts, copies, streams and events over these modules, without libcuda",
     7: "other releases",
-    8: "another user-space driver",
+    8: "another user-space driver: tinygrad's, on a card in process",
 }
 NVIDIA_IN_PART = {
     3: "25 programs of 60; NVK 25.0 has no matrix instructions",

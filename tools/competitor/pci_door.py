@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 from ringup.tools.competitor.door import Door
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.pci.slot import SlotCard
 
 REQUEST = struct.Struct("<BIIQQQ")  # number, device, BAR or handle, three operands
 ANSWER = struct.Struct("<BQQ")  # error, two results
-PROBE, MAP_BAR, READ_CONFIG, WRITE_CONFIG = 0, 1, 3, 4
+PROBE, MAP_BAR, READ_CONFIG, WRITE_CONFIG, RESET = 0, 1, 3, 4, 5
 READ_BAR, WRITE_BAR, ALLOCATE, READ_HOST, WRITE_HOST = 6, 7, 8, 9, 10
 PAGE_BYTES = 4096
 SINGLE = (4, 8)  # bytes in one request
@@ -29,15 +29,15 @@ class PciDoor(Door):
     clock.
     """
 
-    def __init__(self, radeon: VirtualRadeon) -> None:
-        self.radeon = radeon
+    def __init__(self, card: SlotCard) -> None:
+        self.card = card
         self._host: list[Any] = []
         self._closing = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._answers: dict[int, Callable[[IO[bytes], int, int, int, int], bytes]] = {
             PROBE: self._probe, MAP_BAR: self._map_bar, READ_CONFIG: self._read_config, WRITE_CONFIG: self._write_config,
             READ_BAR: self._read_bar, WRITE_BAR: self._write_bar, ALLOCATE: self._allocate, READ_HOST: self._read_host,
-            WRITE_HOST: self._write_host,
+            WRITE_HOST: self._write_host, RESET: self._reset,
         }  # fmt: skip
         super().__init__("the card's server", self._listener.getsockname())
 
@@ -70,7 +70,7 @@ class PciDoor(Door):
         while len(head := incoming.read(REQUEST.size)) == REQUEST.size:
             number, _, which, *operands = REQUEST.unpack(head)
             now = time.monotonic_ns()
-            self.radeon.clock.advance_ns(now - last)
+            self.card.clock.advance_ns(now - last)
             last = now
             answer = self._answers.get(number, _refuse)(incoming, which, *operands)
             if answer:
@@ -81,23 +81,28 @@ class PciDoor(Door):
         return ANSWER.pack(0, 1, 0) + b"0"
 
     def _map_bar(self, incoming: IO[bytes], which: int, *_: int) -> bytes:
-        return ANSWER.pack(0, self.radeon.gpu.bar_address(which), self.radeon.bars[which].size_bytes)
+        return ANSWER.pack(0, self.card.gpu.bar_address(which), self.card.bars[which].size_bytes)
 
     def _read_config(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        return ANSWER.pack(0, self.radeon.config.read(offset, size_bytes), 0)
+        return ANSWER.pack(0, self.card.config.read(offset, size_bytes), 0)
 
     def _write_config(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, value: int) -> bytes:
-        self.radeon.config.write(offset, value, size_bytes)
+        self.card.config.write(offset, value, size_bytes)
+        return ANSWER.pack(0, 0, 0)
+
+    def _reset(self, incoming: IO[bytes], which: int, *_: int) -> bytes:
+        """Reset the card by the mildest reset that it has, as a kernel does when its `reset` file is written."""
+        self.card.reset(self.card.resets()[0])
         return ANSWER.pack(0, 0, 0)
 
     def _read_bar(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        bar = self.radeon.bars[which]
+        bar = self.card.bars[which]
         if size_bytes in SINGLE:
             return ANSWER.pack(0, 0, 0) + bar.read(offset, size_bytes).to_bytes(size_bytes, "little")
         return ANSWER.pack(0, 0, 0) + bar.read_block(offset, size_bytes)
 
     def _write_bar(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        bar, data = self.radeon.bars[which], incoming.read(size_bytes)
+        bar, data = self.card.bars[which], incoming.read(size_bytes)
         if size_bytes in SINGLE:
             bar.write(offset, int.from_bytes(data, "little"), size_bytes)
         else:
@@ -105,7 +110,7 @@ class PciDoor(Door):
         return b""
 
     def _allocate(self, incoming: IO[bytes], which: int, size_bytes: int, *_: int) -> bytes:
-        memory = self.radeon.alloc_host(size_bytes)
+        memory = self.card.alloc_host(size_bytes)
         self._host.append(memory)
         pages = [memory.bus_addr(at) for at in range(0, size_bytes, PAGE_BYTES)]
         return ANSWER.pack(0, 8 * len(pages), len(self._host) - 1) + struct.pack(f"<{len(pages)}Q", *pages)

@@ -14,7 +14,8 @@ from ringup.silicon.nv.common.signed import STAMP_BYTES, Part, stamp
 
 BLOCK = 512
 BASE_BYTES, EXTENSION_BYTES = 0x4000, 0x8000
-PCIR_AT, NPDE_AT, BIT_AT = 0x40, 0x60, 0x100
+# the BIT is where boards in shops have it: tinygrad looks nowhere else (nv/ip.py, prep_ucode)
+PCIR_AT, NPDE_AT, BIT_AT = 0x40, 0x60, 0x1B0
 LAST = 0x80
 # code types: PC-AT compatible, and NVIDIA's extension
 PC_AT, EXTENSION = 0x00, 0xE0

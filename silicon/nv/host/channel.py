@@ -25,6 +25,8 @@ from ringup.silicon.nv.rm import parts
 
 # USERD: byte offsets of the get and put pointers of the GPFIFO; RAMIN: of the page directory's address
 GP_GET, GP_PUT, REFERENCE, PAGE_DIR_BASE = 0x88, 0x8C, 0x48, 0x200
+# NV_RAMIN_USE_VER2_PT_FORMAT, without which there are no tables that these chips walk
+VERSION_2 = 1 << 10
 # NV_RAMIN_PAGE_DIR_BASE_FAULT_REPLAY_TEX and _GCC
 FAULT_REPLAY = 1 << 4 | 1 << 5
 # GUESS: fetching an entry, and a method
@@ -130,7 +132,8 @@ class RunningChannel:
         raw = self._card.memory.read(APERTURES[instance.aperture], instance.address + PAGE_DIR_BASE, 8)
         base = int.from_bytes(raw, "little")
         aperture = TARGETS.get(base & 3)
-        if aperture is None or not base >> 12:
+        # the root may be at address 0
+        if aperture is None or not base & VERSION_2:
             raise BadPushbuffer("the instance block has no page directory")
         return Directory(aperture, base >> 12 << 12)
 

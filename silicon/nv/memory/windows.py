@@ -7,6 +7,7 @@ Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), dev_vm.h (BAR1_BLOCK, BAR2_BLOCK, BIND
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import boot, mmu
@@ -152,8 +153,9 @@ class Windows:
         registers.window(PRAMIN_AT, PRAMIN_BYTES, "PRAMIN", self._read_pramin, self._write_pramin)
         self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK)
         self._blocks(registers, self.bar2, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR2_BLOCK)
-        # the older register for the same: nvidia.ko unbinds BAR 2 by it when it goes
-        registers.cell(boot.NV_PBUS_BAR2_BLOCK).on_write = lambda value: self._bind(self.bar2, value)
+        # the older registers for the same: nvidia.ko unbinds BAR 2 by one when it goes, tinygrad BAR 1 when it comes
+        for word, bar in ((boot.NV_PBUS_BAR1_BLOCK, self.bar1), (boot.NV_PBUS_BAR2_BLOCK, self.bar2)):
+            registers.cell(word).on_write = partial(self._bind, bar)
         # a binding takes effect within the time of its write
         registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_BIND_STATUS, 0, PRIV_BASE, fixed=ALL)
         self._directory = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_PDB, 0, PRIV_BASE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ringup.autogen.nv import ram, status
 from ringup.autogen.nv.rm_alloc import NVOS04_FLAGS
@@ -44,6 +45,7 @@ TARGETS = {
 }
 MAX_GPFIFO_LOG2 = 31  # GP_BASE_HI.LIMIT2 has five bits
 USERD_INDEX_BITS = 3  # NVOS04_FLAGS_CHANNEL_USERD_INDEX_VALUE: eight control blocks in a page
+USERD_BYTES = 512  # dev_ram.h, NV_RAMUSERD_ALIGN_SHIFT
 
 
 def page_directory_words(directory: PageDirectory | None, *, replays: bool = False) -> tuple[int, int]:
@@ -118,6 +120,17 @@ def needed(described: object, what: str) -> Place:
     if place is None or place.address % 0x200:
         raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"the {what} is not at a multiple of 512")
     return place
+
+
+def control_block(described: object) -> Place:
+    """Return a channel's control block, where the host engine looks for it: at a multiple of 512.
+
+    Inference from tinygrad, whose golden channel has its block at an odd multiple of 256 and never runs: firmware
+    570.144 accepts the address, and RAMFC has no room for its low nine bits.
+    """
+    place = place_of(described, "control block")
+    assert place is not None
+    return replace(place, address=place.address & ~(USERD_BYTES - 1))
 
 
 class ChannelNumbers:

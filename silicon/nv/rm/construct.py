@@ -162,7 +162,7 @@ def _channel(manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC
         engine_type=engine_type,
         instance=channels.needed(params.instanceMem, "instance block"),
         ramfc=channels.needed(params.ramfcMem, "state of the host engine"),
-        userd=channels.needed(params.userdMem, "control block"),
+        userd=channels.control_block(params.userdMem),
         method_buffer=channels.place_of(params.mthdbufMem, "method buffer", optional=True),
         error_notifier=channels.place_of(params.errorNotifierMem, "error notifier", optional=True),
         gpfifo_va=params.gpFifoOffset,

@@ -311,10 +311,21 @@ def test_a_channel_group_runs_and_stops_together(up):
         (4, True),
         (5, True),
     ]
+    # the doorbell's value, without the runlist
+    assert cpu.control(CLIENT, 0xC5, 0xC36F0108, b"\xff" * 4) == (OK, struct.pack("<I", 5))
     first = cpu.card.named("channel_allocated")[0][0]
     assert (first.subcontext, first.page_directory.address) == (63, 0x201000)
     assert cpu.control(CLIENT, 0xC4, 0xA06F0112, b"\1")[0] == OK
     assert cpu.card.named("channel_stopped") == [(first,)]
+
+
+def test_a_control_block_is_where_the_instance_block_can_name_it(up):
+    cpu = up()
+    cpu.root(CLIENT)
+    assert cpu.alloc(CLIENT, 0x80, 0xC4, 0xC56F, channel_params(4, userd=0x20100))[0] == OK
+    channel = cpu.card.named("channel_allocated")[0][0]
+    assert channel.userd.address == 0x20000
+    assert cpu.memory.read(Aperture.VRAM, 0x10008, 4) == struct.pack("<I", 0x20000)
 
 
 def test_a_duplicate_is_the_same_address_space(up):

@@ -103,6 +103,8 @@ ROWS = (
         _no_partitions,
     ),
     row(internal, "INTERNAL_PERF_GPU_BOOST_SYNC_GET_INFO", layouts.BOOST_SYNC_INFO, _no_boost),
+    # the card has one speed, so there is nothing to raise
+    row(firmware, "PERF_BOOST", firmware.NV2080_CTRL_PERF_BOOST_PARAMS, accept),
     row(firmware, "PMGR_GET_MODULE_INFO", layouts.MODULE_INFO, _module),
     row(
         gpu,

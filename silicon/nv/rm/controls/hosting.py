@@ -100,6 +100,13 @@ def _stop(request: Request, params: channel_controls.NVA06F_CTRL_STOP_CHANNEL_PA
         request.manager.effects.channel_stopped(channel)
 
 
+def _token(request: Request, params: channel_controls.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS) -> None:
+    """Tell what to write to the doorbell: the channel's number. Inference from tinygrad (nv/ip.py, rpc_rm_control): the
+    firmware leaves the runlist, which the doorbell wants too, to the caller.
+    """
+    params.workSubmitToken = state_of(request.target, Running).channel.number
+
+
 def _whose(request: Request, client: int, handle: int) -> Resource:
     """Return the channel or group whose context a control names."""
     found = request.manager.find(client, handle)
@@ -189,6 +196,14 @@ ROWS = (
         _schedule_channel,
         kind=Kind.CHANNEL,
         prefix="NVA06F_CTRL_CMD_",
+    ),
+    row(
+        channel_controls,
+        "GPFIFO_GET_WORK_SUBMIT_TOKEN",
+        channel_controls.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS,
+        _token,
+        kind=Kind.CHANNEL,
+        prefix="NVC36F_CTRL_CMD_",
     ),
     row(
         channel_controls,

@@ -29,7 +29,7 @@ def remote():
 
         yield make
     for one in made:
-        assert not one.radeon.violations, "\n".join(map(str, one.radeon.violations[:20]))
+        assert not one.card.violations, "\n".join(map(str, one.card.violations[:20]))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def drive(run_in_competitor, tmp_path):
                 file.write_bytes(data.tobytes())
             job["work"][name] = [kernel, *arrays[0].shape, *map(str, files)]
         done = run_in_competitor(SCRIPT, job, SESSION_S, REMOTE=remote.address, DEV="PCI+AMD:LLVM", REMOTE_TIMEOUT="60")
-        assert not done.returncode, f"{done.stderr[-3000:]}\n{remote.errors} {remote.radeon.violations[:5]}"
+        assert not done.returncode, f"{done.stderr[-3000:]}\n{remote.errors} {remote.card.violations[:5]}"
         *said, answer = done.stdout.splitlines()
         # The driver closes after it has answered.
         assert "Traceback" not in done.stderr, done.stderr[-3000:]

@@ -46,7 +46,7 @@ def opens_computes_and_copies(door, drive, firmware, bar):
     answer = drive(door, firmware, WORK)
     assert (answer["arch"], answer["partial"], answer["large_bar"]) == ("gfx1100", False, bar == "full")
     check(answer, *WORK)
-    assert finished(door.radeon)
+    assert finished(door.card)
 
 
 def test_it_opens_computes_and_copies_through_a_full_bar(remote, drive, made_firmware):
@@ -58,7 +58,7 @@ def test_so_it_does_through_a_small_one_then_finds_the_card_up_and_boots_it_afte
     opens_computes_and_copies(door, drive, made_firmware, "small")
     few = {"elementwise": WORK["elementwise"]}
     sessions = [drive(door, made_firmware, few)]
-    door.radeon.mode1_reset()
+    door.card.mode1_reset()
     sessions.append(drive(door, made_firmware, few))
     assert [one["partial"] for one in sessions] == [True, False]
     for one in sessions:
@@ -73,7 +73,7 @@ def test_it_loads_the_distributions_firmware(remote, drive, real_firmware, name,
     answer = drive(door, real_firmware, {"sum": WORK["sum"], "half matmul": WORK["half matmul"]})
     assert (answer["arch"], answer["partial"]) == (target, False)
     check(answer, "sum", "half matmul")
-    assert finished(door.radeon)
+    assert finished(door.card)
 
 
 def test_a_page_fault_of_a_kernel_reaches_it_and_it_recovers(remote, drive, made_firmware):
@@ -86,5 +86,5 @@ def test_a_page_fault_of_a_kernel_reaches_it_and_it_recovers(remote, drive, made
     assert status.endswith(f" {gpu_va:#x}")
     # The driver resets the compute engine and continues.
     check(answer, "sum")
-    assert {(one.block, f"read of {gpu_va:#x}" in one.text) for one in door.radeon.violations[:1]} == {("sq", True)}
-    door.radeon.violations.clear()
+    assert {(one.block, f"read of {gpu_va:#x}" in one.text) for one in door.card.violations[:1]} == {("sq", True)}
+    door.card.violations.clear()

@@ -149,6 +149,15 @@ def test_bar2_is_physical_until_it_is_bound(memory):
     assert memory.bars[3].read32(0x200000) == 0x66
 
 
+def test_the_older_register_makes_bar1_physical_again(memory):
+    memory.bars[0].write32(0x1704, 0)
+    write(memory, 0x500000, 0x77)
+    assert memory.vram.read(0x500000, 4) == b"\x77\0\0\0"
+    memory.bars[0].write32(0x1704, 1 << 31 | INSTANCE >> 12)
+    write(memory, 0, 0x78)
+    assert memory.vram.read(0x200000, 4) == b"\x78\0\0\0"
+
+
 def test_an_instance_block_without_a_directory_is_not_bound(memory):
     memory.bars[0].write32(BAR2_BLOCK, 1 << 31 | 0x500)
     memory.settle()

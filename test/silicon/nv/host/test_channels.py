@@ -10,7 +10,7 @@ import pytest
 
 from ringup.silicon.nv.rm.parts import Aperture, Channel, Place
 
-PTES, USERD = 0x104000, 0x106000
+ROOT, PTES, INSTANCE, USERD = 0x100000, 0x104000, 0x105000, 0x106000
 COPY = 0xC6B5
 ENTRIES = 32
 HOST, CE = 0, 4
@@ -322,3 +322,15 @@ def test_garbage_ends_in_an_error_or_a_wait(bench, seed):
             continue
         assert all(code in (31, 32, CE_ERROR, CLASS_ERROR) and text for _, code, text in bench.failed)
         bench.again()
+
+
+def test_a_root_may_be_the_first_page_of_memory(bench):
+    put = bench.card.vram.write
+    put(0, bench.card.vram.read(ROOT, 8))
+    put(INSTANCE + 0x200, struct.pack("<Q", 1 << 10))
+    bench.push(*semaphore(0x8000, 7, RELEASE))
+    assert (bench.peek(0x8000, 1), bench.failed) == (b"\7", [])
+    # without the format of version 2 there is none
+    put(INSTANCE + 0x200, struct.pack("<Q", ROOT))
+    bench.push(*semaphore(0x8000, 8, RELEASE))
+    assert "the instance block has no page directory" in bench.failed[0][2]

@@ -1,0 +1,62 @@
+"""Runs in an interpreter of its own. The driver is unmodified, except for where it finds firmware.
+
+One job comes on standard input, one answer goes to standard output. Both are JSON.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from firmware_folders import replace_firmware
+
+KERNELS = {
+    "elementwise": lambda a, b: a * 2 + b,
+    "matmul": lambda a, b: a @ b,
+    "sum": lambda a, b: (a * b).sum(axis=1),
+    "softmax": lambda a, b: a.softmax(axis=1),
+    "integers": lambda a, b: ((a * 1000).int() // 7 ^ (b * 1000).int() % 5).float(),
+}
+
+
+def moves(tinygrad, sizes):
+    """Copy bytes in, from buffer to buffer, and out, once for each size. Return the sizes that came back otherwise."""
+    wrong = []
+    for size in sizes:
+        data = bytes((7 * at + size) & 0xFF for at in range(251)) * (size // 251 + 1)
+        there = tinygrad.Tensor(data[:size], device="NV").realize().clone().realize()
+        if bytes(there.data()) != data[:size]:
+            wrong.append(size)
+    return wrong
+
+
+def keeps_several(tinygrad):
+    """Make and drop buffers in turn. Return whether those that stayed kept their values."""
+    kept = [tinygrad.Tensor(bytes([turn]) * 5000, device="NV").realize() for turn in range(12)]
+    del kept[::2]
+    kept += [tinygrad.Tensor(bytes([turn]) * 9000, device="NV").realize() for turn in range(12)]
+    wanted = [*range(1, 12, 2), *range(12)]
+    return [set(bytes(one.data())) for one in kept] == [{turn} for turn in wanted]
+
+
+def main():
+    job = json.load(sys.stdin)
+    replace_firmware([job["firmware"]], "nv")
+    tinygrad = importlib.import_module("tinygrad")
+    device = tinygrad.Device["NV"]
+    shape = device.num_gpcs, device.num_tpc_per_gpc, device.num_sm_per_tpc, device.max_warps_per_sm
+    answer = {"arch": device.arch, "shape": shape, "outputs": {}}
+    answer["wrong copies"] = moves(tinygrad, job["sizes"])
+    answer["keeps several"] = keeps_several(tinygrad)
+    for name, (rows, columns, *files) in job["work"].items():
+        a, b = (
+            tinygrad.Tensor(Path(file).read_bytes(), device="NV").bitcast(tinygrad.dtypes.float32).reshape(rows, columns)
+            for file in files
+        )  # fmt: skip
+        output = KERNELS[name](a.realize(), b.realize()).contiguous()
+        answer["outputs"][name] = bytes(output.data()).hex()
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
