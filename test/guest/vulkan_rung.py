@@ -34,8 +34,6 @@ NVK_LACKS = {
     "matrix8": "its compiler has no matrix instructions",
     "atomics": "its compiler makes ATOMS.ADD of a type that the instruction lacks; nvdisasm prints it as INVALID3",
 }
-# What our cores run too slowly, with the reason, by file: the kernel gives a job 10 s.
-NVK_TOO_SLOW = {"pressure": "spilled registers: the virtual SM interprets programs that use local memory"}
 # Its compiler rounds between product and sum of a precise fma(), as Vulkan allows.
 NVK_UNFUSED = ("float16", "float32", "float64")
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
@@ -84,7 +82,7 @@ def for_nvk() -> list[Shader]:
     """Return the shaders that NVK can run, as it can run them."""
     chosen: dict[str, Shader] = {}
     for shader in SHADERS:
-        if shader.file in (*NVK_LACKS, *NVK_TOO_SLOW) or WIDE in shader.options:
+        if shader.file in NVK_LACKS or WIDE in shader.options:
             continue
         # It has one family of queues, for graphics and compute.
         options = tuple(option for option in shader.options if option != COMPUTE)

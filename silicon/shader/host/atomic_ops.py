@@ -167,11 +167,25 @@ def _add_float(code: Code, old: Value, data: Value, second: Value, flush: Flush)
     return code.select(_is_nan(code, data), _quieted(code, data), whole)
 
 
+def _add_plain_float(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
+    """Add as the host does."""
+    kind = _FLOATS[bits(old.type)][0]
+    left, right = (code.cast("bitcast", _flushed(code, one, on=flush.inputs), kind) for one in (old, data))
+    return _flushed(code, code.cast("bitcast", code.op("fadd", left, right), old.type), on=flush.results)
+
+
+def _add_one_nan(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
+    """Add; every NaN has all bits below the sign set."""
+    total = _add_plain_float(code, old, data, second, flush)
+    return code.select(_is_nan(code, total), code.const(_sign(old) - 1, old.type), total)
+
+
 OPERATIONS: dict[str, Operation] = {
     "add": _plain("add"), "sub": _plain("sub"), "and": _plain("and"), "or": _plain("or"), "xor": _plain("xor"),
     "umin": _intrinsic("umin"), "umax": _intrinsic("umax"), "smin": _intrinsic("smin"), "smax": _intrinsic("smax"),
     "csub": _intrinsic("usub.sat"), "rsub": _rsub, "swap": _swap, "inc": _inc, "dec": _dec, "mskor": _mskor, "wrap": _wrap,
     "cmpswap": _cmpswap, "cmpswap_float": _cmpswap_float, "add_float": _add_float,
+    "add_plain_float": _add_plain_float, "add_one_nan": _add_one_nan,
     "min_float": _extreme("ult", -1), "max_float": _extreme("ugt", 0),
     "min_num_float": _extreme_number("ult"), "max_num_float": _extreme_number("ugt"), "cond_sub": _cond_sub,
 }  # fmt: skip

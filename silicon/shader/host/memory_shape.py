@@ -126,12 +126,13 @@ def _places(answer: Value, code: Code, types: Sequence[str]) -> list[Value]:
     return places
 
 
-def give(code: Code, status: int, detail: Value | None, rows: Sequence[Value]) -> None:
+def give(code: Code, status: int | Value, detail: Value | None, rows: Sequence[Value]) -> None:
     """Return from a helper with an answer.
 
     The answer is in memory, since helpers keep all registers. No two helpers run at once.
     """
-    values = code.const(status, "i64"), detail or code.const(0, "i64"), *rows
+    how = status if isinstance(status, Value) else code.const(status, "i64")
+    values = how, detail or code.const(0, "i64"), *rows
     for place, one in zip(_places(_answer(code), code, [row.type for row in rows]), values, strict=True):
         code.store(one, place, 8)
     code.line("ret void")

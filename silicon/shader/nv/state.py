@@ -28,12 +28,11 @@ PREDICATES = 8
 CONVERGENCE_BARRIERS = 16
 GROUP_BARRIERS = 16
 
-# Words of the array: uniform registers, predicates as masks of lanes, then rows of 32 lanes.
-PREDICATE_WORDS = 64
-UNIFORM_PREDICATES_WORD = 72
+# Words of the array: uniform registers, what only the translator uses, then rows of 32 lanes: convergence barriers,
+# what only the translator uses, registers.
 ROWS = 96
-CONVERGENCE_ROWS = ROWS
-REGISTER_ROWS = ROWS + CONVERGENCE_BARRIERS * LANES
+CONVERGENCE_END = ROWS + CONVERGENCE_BARRIERS * LANES
+REGISTER_ROWS = CONVERGENCE_END + 20 * LANES
 
 
 class Wait(IntEnum):
@@ -56,10 +55,12 @@ class Warp:
         "uniform", "uniform_predicates", "waits", "waits_at", "words",
     )  # fmt: skip
 
-    def __init__(self, group: Group, number: int, registers: int, threads: int, pc: int) -> None:
-        self.words: Words = np.zeros(REGISTER_ROWS + registers * LANES, np.uint32)
+    def __init__(
+        self, group: Group, number: int, registers: int, threads: int, pc: int, words: Words | None = None
+    ) -> None:
+        self.words: Words = np.zeros(REGISTER_ROWS + registers * LANES, np.uint32) if words is None else words
         self.uniform: Words = self.words[:UNIFORMS]
-        self.convergence: Words = self.words[CONVERGENCE_ROWS:REGISTER_ROWS].reshape(CONVERGENCE_BARRIERS, LANES)
+        self.convergence: Words = self.words[ROWS:CONVERGENCE_END].reshape(CONVERGENCE_BARRIERS, LANES)
         self.registers: Words = self.words[REGISTER_ROWS:].reshape(registers, LANES)
         # As Python's integers, because they are masks that are asked for bits all the time. Number 7 is true.
         self.predicates = [0] * (PREDICATES - 1) + [EVERY]
@@ -109,8 +110,8 @@ class Group:
     shared_written: NDArray[np.bool_]
     warps: list[Warp] = field(default_factory=list)
     barriers: list[GroupBarrier] = field(default_factory=list)
-    # of each thread of the group: local memory, made when it is first used
-    local: NDArray[np.uint8] | None = None
+    # local memory `(warp, word, lane)`, made when it is first used
+    local: Words | None = None
 
     @property
     def threads_left(self) -> int:

@@ -160,6 +160,8 @@ def _break(step: Step) -> None:
 def _bmov(step: Step) -> None:
     """Move a convergence barrier to or from a register."""
     to, source = step.ins.operands
+    if step.ins.has("PQUAD"):
+        raise Unmodelled(f"{step.ins.text}: this form of BMOV")
     warp = step.warp
     if to.kind is Kind.BARRIER and source.kind is Kind.REGISTER:
         values = step.raw(source)
@@ -178,6 +180,8 @@ def _bmov(step: Step) -> None:
 def _warpsync(step: Step) -> None:
     """Wait for the threads of a mask."""
     values = step.raw(step.ins.operands[0])
+    if step.ins.has("EXCLUSIVE"):
+        raise Unmodelled(f"{step.ins.text}: .EXCLUSIVE")
     for lane in lanes(step.mask):
         mask = int(values[lane])
         if not mask >> lane & 1:

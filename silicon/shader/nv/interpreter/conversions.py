@@ -11,7 +11,7 @@ import numpy as np
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv.interpreter.floats import flushes, mode_of
-from ringup.silicon.shader.nv.values.rounding import half, single
+from ringup.silicon.shader.nv.values.rounding import F16_NAN, bfloat, half, single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,9 @@ def _f2i(step: Step) -> None:
     value = _whole(step, _read(step, source, kind))
     bits = int(to[1:])
     lowest, highest = (0, (1 << bits) - 1) if to[0] == "U" else (-1 << bits - 1, (1 << bits - 1) - 1)
-    whole = [0 if np.isnan(one) else _clamped(one, lowest, highest) for one in value.tolist()]
+    # Source: PTX ISA, cvt, which says both of a NaN. GUESS: `.NTZ` is the one that gives zero.
+    nan = 0 if ins.has("NTZ") else lowest or 1 << bits - 1
+    whole = [nan if np.isnan(one) else _clamped(one, lowest, highest) for one in value.tolist()]
     mask = (1 << max(bits, 32)) - 1
     result = np.array([one & mask for one in whole], np.uint64)
     if bits == 64:
@@ -131,12 +133,19 @@ def _frnd(step: Step) -> None:
 
 
 def _f2fp(step: Step) -> None:
-    """Convert two f32 to a pair of f16; the first source is the upper one. Source: PTX ISA, cvt.rn.f16x2.f32."""
+    """Convert two f32 to a pair of f16 or bf16; the first source is the upper one. `.RZ` cuts, others round to nearest.
+
+    Source: PTX ISA, cvt.rn.f16x2.f32, cvt.rz.bf16x2.f32.
+    """
     rd, a, b = step.ins.operands[:3]
-    if step.ins.has("BF16"):
-        raise Unmodelled(f"{step.ins.text}: conversion to bf16")
-    high, low = (half(step.f32(one), mode_of(step.ins)).astype(np.uint32) for one in (a, b))
-    step.write(rd, low | high << np.uint32(16))
+    mode, values = mode_of(step.ins), [step.f32(one) for one in (a, b)]
+    if not step.ins.has("BF16"):
+        high, low = (half(one, mode) for one in values)
+    elif mode:
+        high, low = (np.where(np.isnan(one), F16_NAN, single(one, "") >> np.uint32(16)) for one in values)
+    else:
+        high, low = (bfloat(one) for one in values)
+    step.write(rd, low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16))
 
 
 RULES: dict[str, Callable[[Step], None]] = {

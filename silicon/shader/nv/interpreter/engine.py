@@ -9,7 +9,7 @@ from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Counters, MemoryFault, Violation
 from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Instruction
-from ringup.silicon.shader.nv.interpreter import control, conversions, exchange, floats, integers, memory
+from ringup.silicon.shader.nv.interpreter import control, conversions, exchange, floats, halves, integers, memory
 from ringup.silicon.shader.nv.interpreter.step import Machine, RuleBroken, Step
 from ringup.silicon.shader.nv.state import Group, Wait, Warp, lanes, start_group
 from ringup.silicon.shader.nv.strict.tracker import HazardError, Tracker
@@ -28,7 +28,7 @@ RESIDENT = 16
 MAX_REGISTERS, MAX_THREADS, MAX_SHARED_BYTES = 255, 1024, 100 << 10
 
 _FALLING: dict[str, Callable[[Step], None]] = {
-    **integers.RULES, **floats.RULES, **conversions.RULES, **exchange.RULES, **memory.RULES,
+    **integers.RULES, **floats.RULES, **halves.RULES, **conversions.RULES, **exchange.RULES, **memory.RULES,
 }  # fmt: skip
 
 
@@ -40,8 +40,15 @@ def rule_of(ins: Instruction) -> Callable[[Step], None]:
     return found
 
 
-def _apply(rule: Callable[[Step], None], step: Step) -> None:
-    """Execute a rule; a form of the instruction that it does not expect is refused by name."""
+def executed(step: Step) -> None:
+    """Execute an instruction by its rule; a form that the rule does not expect is refused by name.
+
+    Raises `RuleBroken`, `HazardError`, `MemoryFault`, `Unmodelled`.
+    """
+    rule, moves = rule_of(step.ins), step.ins.name in control.RULES
+    # The uniform datapath works without lanes too.
+    if not step.mask and (moves or step.ins.name[0] != "U"):
+        return
     try:
         rule(step)
     except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
@@ -164,10 +171,8 @@ class LaunchRun:
             self.counters.instructions += 1
             self.counters.lanes += step.mask.bit_count()
             warp.turn += max(ins.control.stall, 1)
-            rule, moves = rule_of(ins), ins.name in control.RULES
-            if step.mask or (ins.name[0] == "U" and not moves):
-                _apply(rule, step)
-            if not moves or not step.mask:
+            executed(step)
+            if ins.name not in control.RULES or not step.mask:
                 warp.pc = pc + WORD_BYTES
             if step.track is not None:
                 step.track.finish()

@@ -1,4 +1,4 @@
-"""Float instructions: f32, f64, pairs of f16.
+"""Float instructions: f32 and f64.
 
 Sources: PTX ISA, "Floating-Point Instructions", "Half Precision"; Mesa's NAK for flags (MIT). A NaN result of f32 is
 0x7fffffff, of f16 0x7fff.
@@ -13,7 +13,7 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv.interpreter.integers import combined
 from ringup.silicon.shader.nv.state import LANES
-from ringup.silicon.shader.nv.values.rounding import DOWN, UP, ZERO, double_fma, half, odd_fma, odd_sum, single
+from ringup.silicon.shader.nv.values.rounding import DOWN, UP, ZERO, directed, double_fma, odd_fma, odd_sum, single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,29 +49,34 @@ def _fadd(step: Step) -> None:
     _store(step, rd, odd_sum(step.f32(a, flush=flush), step.f32(b, flush=flush)))
 
 
-def _times(step: Step, left: Doubles, right: Doubles) -> tuple[Doubles, Doubles]:
+def without_infinities(step: Step, left: Doubles, right: Doubles) -> tuple[Doubles, Doubles]:
     if step.ins.has("FMZ"):
         none = (left == 0) | (right == 0)
         return np.where(none, 0.0, left), np.where(none, 0.0, right)
     return left, right
 
 
+# of a product. Source: Mesa's nv50_ir_emit_gv100.cpp, emitFMUL
+SCALES = {"D4": 0.25, "D2": 0.5}
+
+
 def _fmul(step: Step) -> None:
     rd, a, b = step.ins.operands
     flush = flushes(step.ins)
-    left, right = _times(step, step.f32(a, flush=flush), step.f32(b, flush=flush))
+    left, right = without_infinities(step, step.f32(a, flush=flush), step.f32(b, flush=flush))
+    scale = next((factor for name, factor in SCALES.items() if step.ins.has(name)), 1.0)
     with np.errstate(all="ignore"):
-        _store(step, rd, left * right)
+        _store(step, rd, left * right * scale)
 
 
 def _ffma(step: Step) -> None:
     rd, a, b, c = step.ins.operands
     flush = flushes(step.ins)
-    left, right = _times(step, step.f32(a, flush=flush), step.f32(b, flush=flush))
+    left, right = without_infinities(step, step.f32(a, flush=flush), step.f32(b, flush=flush))
     _store(step, rd, odd_fma(left, right, step.f32(c, flush=flush)))
 
 
-def _least(left: Doubles, right: Doubles, least: Flags) -> Doubles:
+def least_of(left: Doubles, right: Doubles, least: Flags) -> Doubles:
     """Return the lesser or greater; a NaN loses, and -0 is less than +0."""
     less = (left < right) | ((left == right) & np.signbit(left) & ~np.signbit(right))
     found = np.where(less == least, left, right)
@@ -79,10 +84,21 @@ def _least(left: Doubles, right: Doubles, least: Flags) -> Doubles:
     return np.where(np.isnan(right), left, found)
 
 
+def extreme_of(step: Step, left: Doubles, right: Doubles, least: Operand) -> Doubles:
+    """Return the lesser or greater. `.NAN`: of a NaN and a number it is NaN; `.XORSIGN`: the sign is the product's.
+
+    Source: PTX ISA, min.
+    """
+    found = least_of(left, right, step.flags(least))
+    if step.ins.has("XORSIGN"):
+        found = np.copysign(found, np.where(np.signbit(left) ^ np.signbit(right), -1.0, 1.0))
+    return np.where(np.isnan(left) | np.isnan(right), np.nan, found) if step.ins.has("NAN") else found
+
+
 def _fmnmx(step: Step) -> None:
     rd, a, b, least = step.ins.operands
     flush = flushes(step.ins)
-    _store(step, rd, _least(step.f32(a, flush=flush), step.f32(b, flush=flush), step.flags(least)))
+    _store(step, rd, extreme_of(step, step.f32(a, flush=flush), step.f32(b, flush=flush), least))
 
 
 def _fsel(step: Step) -> None:
@@ -121,7 +137,7 @@ def compared(how: str, left: Doubles, right: Doubles) -> Flags:
 _COMPARISONS = ("F", "T", "NUM", "NAN", *(one + suffix for one in (*ORDERED, "NE") for suffix in ("", "U")))
 
 
-def _how(ins: Instruction) -> str:
+def comparison_of(ins: Instruction) -> str:
     return next(one for one in ins.modifiers if one in _COMPARISONS)
 
 
@@ -129,19 +145,27 @@ def _fsetp(step: Step) -> None:
     _, _, a, b, accumulated = step.ins.operands
     flush = flushes(step.ins)
     left, right = step.f32(a, flush=flush), step.f32(b, flush=flush)
-    combined(step, compared(_how(step.ins), left, right), accumulated)
+    combined(step, compared(comparison_of(step.ins), left, right), accumulated)
 
 
 def _dsetp(step: Step) -> None:
     _, _, a, b, accumulated = step.ins.operands
-    combined(step, compared(_how(step.ins), step.f64(a), step.f64(b)), accumulated)
+    combined(step, compared(comparison_of(step.ins), step.f64(a), step.f64(b)), accumulated)
+
+
+def accumulate(ins: Instruction, found: Flags, given: Flags) -> Flags:
+    """Combine a comparison with a predicate."""
+    if ins.has("OR"):
+        return found | given
+    return found ^ given if ins.has("XOR") else found & given
 
 
 def _fset(step: Step) -> None:
     rd, a, b, accumulated = step.ins.operands
     flush = flushes(step.ins)
-    found = compared(_how(step.ins), step.f32(a, flush=flush), step.f32(b, flush=flush)) & step.flags(accumulated)
-    step.write(rd, np.where(found, np.uint32(0x3F80_0000), np.uint32(0)))
+    found = compared(comparison_of(step.ins), step.f32(a, flush=flush), step.f32(b, flush=flush))
+    true = np.uint32(0x3F80_0000 if step.ins.has("BF") else 0xFFFF_FFFF)
+    step.write(rd, np.where(accumulate(step.ins, found, step.flags(accumulated)), true, np.uint32(0)))
 
 
 def _functions(how: str, value: Doubles) -> Doubles:
@@ -169,6 +193,8 @@ def _mufu(step: Step) -> None:
     """
     rd, source = step.ins.operands
     how = step.ins.modifiers[0]
+    if step.ins.has("F16"):
+        raise Unmodelled(f"{step.ins.text}: a function of f16")
     if how.endswith("64H"):
         value = (step.u32(source).astype(np.uint64) << np.uint64(32)).view(np.float64)
         if source.absolute or source.negate:
@@ -195,116 +221,30 @@ def _fchk(step: Step) -> None:
 # f64 ------------------------------------------------------------------------------------------------------------------
 
 
-def _nearest_only(step: Step) -> None:
-    if mode_of(step.ins):
-        raise Unmodelled(f"{step.ins.text}: rounding of f64 other than to nearest")
-
-
 def _dadd(step: Step) -> None:
-    _nearest_only(step)
     rd, a, b = step.ins.operands
+    left, right = step.f64(a), step.f64(b)
     with np.errstate(all="ignore"):
-        step.write64(rd, (step.f64(a) + step.f64(b)).view(np.uint64))
+        value = left + right
+    step.write64(rd, directed(value, left, np.ones(LANES), right, mode_of(step.ins)).view(np.uint64))
 
 
 def _dmul(step: Step) -> None:
-    _nearest_only(step)
     rd, a, b = step.ins.operands
+    left, right = step.f64(a), step.f64(b)
     with np.errstate(all="ignore"):
-        step.write64(rd, (step.f64(a) * step.f64(b)).view(np.uint64))
+        value = left * right
+    step.write64(rd, directed(value, left, right, _NOTHING, mode_of(step.ins)).view(np.uint64))
 
 
 def _dfma(step: Step) -> None:
-    _nearest_only(step)
     rd, a, b, c = step.ins.operands
-    step.write64(rd, double_fma(step.f64(a), step.f64(b), step.f64(c)).view(np.uint64))
-
-
-# pairs of f16 ---------------------------------------------------------------------------------------------------------
-
-
-def halves(step: Step, operand: Operand) -> tuple[Doubles, Doubles]:
-    """Return the lower and upper f16 of a source, as its `.H0_H0` and signs say."""
-    bits = step.raw(operand)
-    if operand.absolute:
-        bits = bits & np.uint32(0x7FFF_7FFF)
-    if operand.negate:
-        bits = bits ^ np.uint32(0x8000_8000)
-    low, high = bits.astype(np.uint16), (bits >> np.uint32(16)).astype(np.uint16)
-    if flushes(step.ins):
-        low, high = (np.where(one & 0x7C00 == 0, one & 0x8000, one).astype(np.uint16) for one in (low, high))
-    pair = [one.view(np.float16).astype(np.float64) for one in (low, high)]
-    if operand.half == "H0_H0":
-        return pair[0], pair[0]
-    return (pair[1], pair[1]) if operand.half == "H1_H1" else (pair[0], pair[1])
-
-
-def _pairs(operation: Callable[[Step, list[Doubles]], Doubles]) -> Callable[[Step], None]:
-    def execute(step: Step) -> None:
-        ins = step.ins
-        if ins.has("F32"):
-            raise Unmodelled(f"{ins.text}: results in f32")
-        rd, *sources = ins.operands
-        read = [halves(step, one) for one in sources]
-        found = []
-        for side in (0, 1):
-            value = operation(step, [one[side] for one in read])
-            found.append(half(value, "", flush=flushes(ins), saturate=ins.has("SAT")).astype(np.uint32))
-        step.write(rd, found[0] | found[1] << np.uint32(16))
-
-    return execute
-
-
-def _sum(step: Step, values: list[Doubles]) -> Doubles:
-    return odd_sum(values[0], values[1])
-
-
-def _scaled(step: Step, values: list[Doubles]) -> Doubles:
-    left, right = _times(step, values[0], values[1])
-    return odd_fma(
-        left, right, values[2] if len(values) > 2 else np.where(np.signbit(left) ^ np.signbit(right), -0.0, 0.0)
-    )
-
-
-def _hmnmx2(step: Step) -> None:
-    rd, a, b, least = step.ins.operands
-    first, second = halves(step, a), halves(step, b)
-    flags = step.flags(least)
-    low, high = (half(_least(first[side], second[side], flags), "").astype(np.uint32) for side in (0, 1))
-    step.write(rd, low | high << np.uint32(16))
-
-
-def _accumulate(ins: Instruction, found: Flags, given: Flags) -> Flags:
-    if ins.has("OR"):
-        return found | given
-    return found ^ given if ins.has("XOR") else found & given
-
-
-def _hsetp2(step: Step) -> None:
-    """Compare both halves: a predicate for each, or `.H_AND`: one for both and its complement."""
-    pu, pv, a, b, accumulated = step.ins.operands
-    first, second = halves(step, a), halves(step, b)
-    low, high = (compared(_how(step.ins), first[side], second[side]) for side in (0, 1))
-    if step.ins.has("H_AND"):
-        low, high = low & high, ~(low & high)
-    given = step.flags(accumulated)
-    step.set_flags(pu, _accumulate(step.ins, low, given))
-    step.set_flags(pv, _accumulate(step.ins, high, given))
-
-
-def _hset2(step: Step) -> None:
-    """Compare both halves; each result is 1.0 or 0."""
-    rd, a, b, accumulated = step.ins.operands
-    first, second, given = halves(step, a), halves(step, b), step.flags(accumulated)
-    low, high = (
-        np.where(_accumulate(step.ins, compared(_how(step.ins), first[side], second[side]), given), 0x3C00, 0)
-        for side in (0, 1)
-    )
-    step.write(rd, (low | high << 16).astype(np.uint32))
+    left, right, addend = step.f64(a), step.f64(b), step.f64(c)
+    value = double_fma(left, right, addend)
+    step.write64(rd, directed(value, left, right, addend, mode_of(step.ins)).view(np.uint64))
 
 
 RULES: dict[str, Callable[[Step], None]] = {
     "FADD": _fadd, "FMUL": _fmul, "FFMA": _ffma, "FMNMX": _fmnmx, "FSEL": _fsel, "FSETP": _fsetp, "FSET": _fset,
-    "MUFU": _mufu, "FCHK": _fchk, "DADD": _dadd, "DMUL": _dmul, "DFMA": _dfma, "DSETP": _dsetp, "HADD2": _pairs(_sum),
-    "HMUL2": _pairs(_scaled), "HFMA2": _pairs(_scaled), "HMNMX2": _hmnmx2, "HSETP2": _hsetp2, "HSET2": _hset2,
+    "MUFU": _mufu, "FCHK": _fchk, "DADD": _dadd, "DMUL": _dmul, "DFMA": _dfma, "DSETP": _dsetp,
 }  # fmt: skip

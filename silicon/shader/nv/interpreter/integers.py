@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.nv.decoding.instruction import Kind
+from ringup.silicon.shader.nv.decoding.instruction import PT, Kind
 from ringup.silicon.shader.nv.state import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from ringup.silicon.shader.nv.decoding.instruction import Operand
     from ringup.silicon.shader.nv.interpreter.step import Flags, Lanes, Step, Wide
@@ -29,6 +31,9 @@ def _iadd3(step: Step) -> None:
 
     A negated source is its complement plus one, in 33 bits. With `.X` two predicates are added.
     """
+    if step.ins.has("64"):
+        _iadd64(step)
+        return
     rd, pu, pv, *sources = step.ins.operands
     total = np.zeros(LANES, np.uint64)
     extended = step.ins.has("X")
@@ -43,6 +48,23 @@ def _iadd3(step: Step) -> None:
     step.write(rd, total.astype(np.uint32))
     step.set_flags(pu, total >> _32 >= 1)
     step.set_flags(pv, total >> _32 >= 2)
+
+
+def _iadd64(step: Step) -> None:
+    """Add three pairs of uniform registers; an immediate is extended with its sign."""
+    rd, *sources = (one for one in step.ins.operands if one.kind is not Kind.UNIFORM_PREDICATE)
+    if any(one.value != PT for one in step.ins.operands if one.kind is Kind.UNIFORM_PREDICATE):
+        raise Unmodelled(f"{step.ins.text}: carries of 64 bits")
+    total = np.zeros(LANES, np.uint64)
+    for source in sources:
+        is_short = source.kind is Kind.IMMEDIATE
+        bits = np.full(LANES, _extended(source.value), np.uint64) if is_short else step.raw64(source)
+        total = total + (np.uint64(0) - bits if source.negate else bits)
+    step.write64(rd, total)
+
+
+def _extended(bits: int) -> int:
+    return bits | 0xFFFF_FFFF << 32 if bits >> 31 else bits
 
 
 def _product(step: Step, a: Operand, b: Operand) -> Wide:
@@ -76,17 +98,25 @@ def _imad(step: Step) -> None:
 
 
 def _idp(step: Step) -> None:
-    """Add the products of four bytes."""
+    """Add the products of four bytes, or of two halves of one source and two bytes of the other.
+
+    Source: PTX ISA, dp4a, dp2a.
+    """
     rd, a, b, c = step.ins.operands
-    signs = [one for one in step.ins.modifiers if one in ("U8", "S8")]
+    signs = [one for one in step.ins.modifiers if one[1:] in ("8", "16")]
+    count, first = (2, 2 * step.ins.has("HI")) if step.ins.has("2A") else (4, 0)
     total = step.u32(c).astype(np.int64)
-    for at in range(4):
-        factors = []
-        for source, sign in zip((a, b), signs, strict=True):
-            byte = (step.raw(source) >> np.uint32(8 * at)).astype(np.uint8)
-            factors.append((byte.view(np.int8) if sign == "S8" else byte).astype(np.int64))
-        total = total + factors[0] * factors[1]
+    for at in range(count):
+        left = _part(step.raw(a), at, signs[0])
+        total = total + left * _part(step.raw(b), first + at, signs[1])
     step.write(rd, total.astype(np.uint32))
+
+
+def _part(bits: Lanes, number: int, kind: str) -> NDArray[np.int64]:
+    """Return part `number` of words; `kind` is a sign and the bits of a part: S8."""
+    width = int(kind[1:])
+    part = (bits >> np.uint32(width * number)).astype(np.int64) & (1 << width) - 1
+    return part - (part >> width - 1 << width) if kind[0] == "S" else part
 
 
 def _lea(step: Step) -> None:

@@ -110,8 +110,24 @@ def _local_space(step: Step, lane: int) -> _Space:
     group = step.group
     size = group.launch.local_low_bytes + group.launch.local_high_bytes
     if group.local is None:
-        group.local = np.zeros((len(group.warps) * LANES, size), np.uint8)
-    return _array_space("local", group.local[step.warp.number * LANES + lane], None)
+        group.local = np.zeros((len(group.warps), -(-size // 4), LANES), np.uint32)
+    column = group.local[step.warp.number, :, lane]
+
+    def words(at: int, count: int) -> slice:
+        if not 0 <= at <= size - count:
+            raise RuleBroken("memory", f"local address {at:#x} is beyond the {size:#x} bytes of the launch")
+        return slice(at // 4, -(-(at + count) // 4))
+
+    def load(at: int, count: int) -> bytes:
+        return column[words(at, count)].tobytes()[at % 4 : at % 4 + count]
+
+    def store(at: int, data: bytes) -> None:
+        place = words(at, len(data))
+        changed = bytearray(column[place].tobytes())
+        changed[at % 4 : at % 4 + len(data)] = data
+        column[place] = np.frombuffer(bytes(changed), np.uint32)
+
+    return _Space(load, store)
 
 
 def addresses(step: Step, operand: Operand) -> list[int]:
@@ -202,6 +218,8 @@ def _store(step: Step) -> None:
 def _ldc(step: Step) -> None:
     """Load a constant at an offset, which a register may add to."""
     rd, place = step.ins.operands
+    if any(step.ins.has(one) for one in ("IL", "IS", "ISL")):
+        raise Unmodelled(f"{step.ins.text}: this mode")
     shape = shape_of(step.ins)
     if rd.kind is Kind.UNIFORM:
         offset = place.value

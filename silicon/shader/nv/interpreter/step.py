@@ -99,7 +99,8 @@ class Step:
         if self.track is not None:
             self.track.write(operand.kind.value, operand.value)
         if operand.kind is Kind.UNIFORM_PREDICATE:
-            self.warp.uniform_predicates[operand.value] = bool(values[0])
+            if self.mask:
+                self.warp.uniform_predicates[operand.value] = bool(values[0])
             return
         old = self.warp.predicates[operand.value]
         self.warp.predicates[operand.value] = old & ~self.mask | mask_of(np.ascontiguousarray(values)) & self.mask

@@ -1,7 +1,6 @@
-"""Float instructions and conversions as IR: f32 and f64, rounded to nearest.
+"""Float instructions as IR: f32 and f64, rounded to nearest.
 
-What they compute is as in `interpreter/floats.py` and `interpreter/conversions.py`, which name the sources. Other
-rounding modes and sums and products of f16 are the interpreter's.
+What they compute is as in `interpreter/floats.py`, which names the sources. Other rounding modes are the interpreter's.
 """
 
 from __future__ import annotations
@@ -17,21 +16,27 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.nv.decoding.instruction import Operand
 
-_FLOATS = {"F16": "half", "F32": "float", "F64": "double"}
-_INTEGERS = ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64")
-_ROUNDINGS = {"FLOOR": "floor", "CEIL": "ceil", "TRUNC": "trunc"}
 COMPARISONS = {
     "LT": "olt", "EQ": "oeq", "LE": "ole", "GT": "ogt", "GE": "oge", "NE": "one", "LTU": "ult", "EQU": "ueq", "LEU": "ule",
     "GTU": "ugt", "GEU": "uge", "NEU": "une", "NUM": "ord", "NAN": "uno",
 }  # fmt: skip
 
 
-def _plain(w: Writer) -> bool:
+def plain(w: Writer) -> bool:
     """Return whether denormals are flushed; raise for what is not translated."""
-    for one in ("RM", "RP", "RZ", "FMZ"):
+    for one in ("RM", "RP", "RZ", "D2", "D4"):
         if w.ins.has(one):
             raise NotTranslated(f"{w.ins.text}: .{one}")
-    return w.ins.has("FTZ")
+    return w.ins.has("FTZ") or w.ins.has("FMZ")
+
+
+def without_infinities(w: Writer, left: Value, right: Value) -> tuple[Value, Value]:
+    """Return factors for `.FMZ`: both are zero if either is."""
+    if not w.ins.has("FMZ"):
+        return left, right
+    code, none = w.code, w.code.real(0.0, left.type)
+    is_none = code.op("or", code.fcmp("oeq", left, none), code.fcmp("oeq", right, none))
+    return code.select(is_none, none, left), code.select(is_none, none, right)
 
 
 def store_f32(w: Writer, rd: Operand, value: Value, *, flush: bool) -> None:
@@ -50,20 +55,22 @@ def store_f32(w: Writer, rd: Operand, value: Value, *, flush: bool) -> None:
 
 def _fadd(w: Writer) -> None:
     rd, a, b = w.ins.operands
-    flush = _plain(w)
+    flush = plain(w)
     store_f32(w, rd, w.code.op("fadd", w.f32(a, flush=flush), w.f32(b, flush=flush)), flush=flush)
 
 
 def _fmul(w: Writer) -> None:
     rd, a, b = w.ins.operands
-    flush = _plain(w)
-    store_f32(w, rd, w.code.op("fmul", w.f32(a, flush=flush), w.f32(b, flush=flush)), flush=flush)
+    flush = plain(w)
+    left, right = without_infinities(w, w.f32(a, flush=flush), w.f32(b, flush=flush))
+    store_f32(w, rd, w.code.op("fmul", left, right), flush=flush)
 
 
 def _ffma(w: Writer) -> None:
     rd, *sources = w.ins.operands
-    flush = _plain(w)
-    store_f32(w, rd, w.code.intrinsic("fma", *(w.f32(one, flush=flush) for one in sources)), flush=flush)
+    flush = plain(w)
+    a, b, c = (w.f32(one, flush=flush) for one in sources)
+    store_f32(w, rd, w.code.intrinsic("fma", *without_infinities(w, a, b), c), flush=flush)
 
 
 def _ordered(w: Writer, bits: Value) -> Value:
@@ -76,7 +83,9 @@ def _ordered(w: Writer, bits: Value) -> Value:
 def _fmnmx(w: Writer) -> None:
     code = w.code
     rd, a, b, least = w.ins.operands
-    flush = _plain(w)
+    if w.ins.has("NAN") or w.ins.has("XORSIGN"):
+        raise NotTranslated(f"{w.ins.text}: this form")
+    flush = plain(w)
     values = [w.f32(one, flush=flush) for one in (a, b)]
     bits = [code.cast("bitcast", one, "i32") for one in values]
     keys = [_ordered(w, one) for one in bits]
@@ -96,29 +105,36 @@ def _fsel(w: Writer) -> None:
     w.write(rd, w.without_denormals(found) if w.ins.has("FTZ") else found)
 
 
-def _comparison(w: Writer, left: Value, right: Value) -> Value:
+def comparison(w: Writer, left: Value, right: Value) -> Value:
+    """Return what the instruction's comparison says of two floats."""
     for one in w.ins.modifiers:
         if one in COMPARISONS:
             return w.code.fcmp(COMPARISONS[one], left, right)
     raise NotTranslated(f"{w.ins.text}: this comparison")
 
 
+def accumulate(w: Writer, found: Value, given: Value) -> Value:
+    """Combine a comparison with a predicate."""
+    return w.code.op("or" if w.ins.has("OR") else "xor" if w.ins.has("XOR") else "and", found, given)
+
+
 def _fsetp(w: Writer) -> None:
     _, _, a, b, accumulated = w.ins.operands
-    flush = _plain(w)
-    combined(w, _comparison(w, w.f32(a, flush=flush), w.f32(b, flush=flush)), accumulated)
+    flush = plain(w)
+    combined(w, comparison(w, w.f32(a, flush=flush), w.f32(b, flush=flush)), accumulated)
 
 
 def _dsetp(w: Writer) -> None:
     _, _, a, b, accumulated = w.ins.operands
-    combined(w, _comparison(w, w.f64(a), w.f64(b)), accumulated)
+    combined(w, comparison(w, w.f64(a), w.f64(b)), accumulated)
 
 
 def _fset(w: Writer) -> None:
     rd, a, b, accumulated = w.ins.operands
-    flush = _plain(w)
-    found = w.code.op("and", _comparison(w, w.f32(a, flush=flush), w.f32(b, flush=flush)), w.condition(accumulated))
-    w.write(rd, w.code.select(found, w.const(0x3F80_0000), w.const(0)))
+    flush = plain(w)
+    found = comparison(w, w.f32(a, flush=flush), w.f32(b, flush=flush))
+    found = accumulate(w, found, w.condition(accumulated))
+    w.write(rd, w.code.select(found, w.const(0x3F80_0000 if w.ins.has("BF") else -1), w.const(0)))
 
 
 def _mufu(w: Writer) -> None:
@@ -126,8 +142,11 @@ def _mufu(w: Writer) -> None:
     code = w.code
     rd, source = w.ins.operands
     how = w.ins.modifiers[0]
-    if len(w.ins.modifiers) > 1 or how.endswith("64H"):
+    if len(w.ins.modifiers) > 1:
         raise NotTranslated(f"{w.ins.text}: this form")
+    if how.endswith("64H"):
+        _upper_half(w, rd, source, how)
+        return
     value = code.cast("fpext", w.f32(source, flush=True), "double")
     one = code.real(1.0, value.type)
     if how in ("SIN", "COS"):
@@ -145,114 +164,49 @@ def _mufu(w: Writer) -> None:
     store_f32(w, rd, code.cast("fptrunc", found, "float"), flush=True)
 
 
-def _store_f64(w: Writer, rd: Operand, value: Value) -> None:
+def _upper_half(w: Writer, rd: Operand, source: Operand, how: str) -> None:
+    """Compute a reciprocal of the upper half of an f64."""
+    code = w.code
+    if source.absolute or source.negate:
+        raise NotTranslated(f"{w.ins.text}: signs of its source")
+    bits = code.op("shl", code.resize(w.raw(source), "i64"), w.const(32, "i64"))
+    value = code.cast("bitcast", bits, "double")
+    if how.startswith("RSQ"):
+        value = code.intrinsic("sqrt", value)
+    found = code.cast("bitcast", code.op("fdiv", code.real(1.0, value.type), value), "i64")
+    w.write(rd, code.resize(code.op("lshr", found, w.const(32, "i64")), "i32"))
+
+
+def _fchk(w: Writer) -> None:
+    code = w.code
+    pu, a, b = w.ins.operands
+    top, bottom = (code.op("and", code.op("lshr", w.raw(one), w.const(23)), w.const(255)) for one in (a, b))
+    gap = code.op("sub", top, bottom)
+    slow = code.icmp("sle", bottom, w.const(1))
+    for how, value, bound in (
+        ("sge", bottom, 253), ("eq", top, 255), ("sle", top, 24), ("sge", gap, 126), ("sle", gap, -125),
+    ):  # fmt: skip
+        slow = code.op("or", slow, code.icmp(how, value, w.const(bound)))
+    w.set_condition(pu, slow)
+
+
+def store_f64(w: Writer, rd: Operand, value: Value) -> None:
+    """Write an f64 result."""
     w.write64(rd, w.code.cast("bitcast", value, "i64"))
 
 
 def _double(name: str) -> Callable[[Writer], None]:
     def rule(w: Writer) -> None:
-        _plain(w)
+        plain(w)
         rd, *sources = w.ins.operands
         values = [w.f64(one) for one in sources]
-        _store_f64(w, rd, w.code.intrinsic("fma", *values) if name == "fma" else w.code.op(name, *values))
+        store_f64(w, rd, w.code.intrinsic("fma", *values) if name == "fma" else w.code.op(name, *values))
 
     return rule
-
-
-# conversions ----------------------------------------------------------------------------------------------------------
-
-
-def _read(w: Writer, operand: Operand, kind: str) -> Value:
-    if kind == "F64":
-        return w.f64(operand)
-    if kind == "F32":
-        return w.f32(operand, flush=w.ins.has("FTZ"))
-    bits = w.raw(operand)
-    if operand.half.startswith("H1"):
-        bits = w.code.op("lshr", bits, w.const(16))
-    if operand.absolute:
-        bits = w.code.op("and", bits, w.const(0x7FFF))
-    if operand.negate:
-        bits = w.code.op("xor", bits, w.const(0x8000))
-    return w.code.cast("bitcast", w.code.resize(bits, "i16"), "half")
-
-
-def _whole(w: Writer, value: Value) -> Value:
-    how = next((one for one in w.ins.modifiers if one in _ROUNDINGS), "")
-    return w.code.intrinsic(_ROUNDINGS[how] if how else "rint", value)
-
-
-def _f2i(w: Writer) -> None:
-    code, ins = w.code, w.ins
-    rd, source = ins.operands
-    to = next((one for one in ins.modifiers if one in _INTEGERS), "S32")
-    kind = next((one for one in ins.modifiers if one in _FLOATS), "F32")
-    if kind == "F16":
-        raise NotTranslated(f"{ins.text}: from f16")
-    value = _whole(w, _read(w, source, kind))
-    size = int(to[1:])
-    result = f"<{value.lanes} x i{size}>" if value.lanes else f"i{size}"
-    name = "fptosi.sat" if to[0] == "S" else "fptoui.sat"
-    found = code.intrinsic(name, value, result=result, overload=(result, value.type))
-    if size == 64:
-        w.write64(rd, found)
-    else:
-        w.write(rd, code.resize(found, "i32", signed=to[0] == "S"))
-
-
-def _i2f(w: Writer) -> None:
-    code, ins = w.code, w.ins
-    _plain(w)
-    rd, source = ins.operands
-    kind = next((one for one in ins.modifiers if one in _INTEGERS), "S32")
-    to = next((one for one in ins.modifiers if one in _FLOATS), "F32")
-    size = int(kind[1:])
-    if to == "F16" or size < 32:
-        raise NotTranslated(f"{ins.text}: this conversion")
-    bits = w.raw64(source) if size == 64 else w.u32(source)
-    value = code.cast("sitofp" if kind[0] == "S" else "uitofp", bits, _FLOATS[to])
-    if to == "F64":
-        _store_f64(w, rd, value)
-    else:
-        w.write(rd, code.cast("bitcast", value, "i32"))
-
-
-def _f2f(w: Writer) -> None:
-    code, ins = w.code, w.ins
-    flush = _plain(w)
-    rd, source = ins.operands
-    to, kind = [one for one in ins.modifiers if one in _FLOATS]
-    value = _read(w, source, kind)
-    order = list(_FLOATS)
-    if {to, kind} == {"F16", "F64"}:
-        raise NotTranslated(f"{ins.text}: between f16 and f64")
-    if to != kind:
-        value = code.cast("fpext" if order.index(to) > order.index(kind) else "fptrunc", value, _FLOATS[to])
-    if to == "F64":
-        _store_f64(w, rd, value)
-    elif to == "F32":
-        store_f32(w, rd, value, flush=flush)
-    else:
-        bits = code.select(code.fcmp("uno", value, value), w.const(0x7FFF, "i16"), code.cast("bitcast", value, "i16"))
-        w.write(rd, code.resize(bits, "i32"))
-
-
-def _frnd(w: Writer) -> None:
-    ins = w.ins
-    rd, source = ins.operands
-    kind = next((one for one in ins.modifiers if one in _FLOATS), "F32")
-    value = _whole(w, _read(w, source, kind))
-    if kind == "F64":
-        _store_f64(w, rd, value)
-    elif kind == "F32":
-        store_f32(w, rd, value, flush=ins.has("FTZ"))
-    else:
-        raise NotTranslated(f"{ins.text}: f16")
 
 
 RULES: dict[str, Callable[[Writer], None]] = {
     "FADD": _fadd, "FMUL": _fmul, "FFMA": _ffma, "FMNMX": _fmnmx, "FSEL": _fsel, "FSETP": _fsetp, "FSET": _fset,
     "MUFU": _mufu, "DADD": _double("fadd"), "DMUL": _double("fmul"), "DFMA": _double("fma"), "DSETP": _dsetp,
-    "F2I": _f2i, "I2F": _i2f, "I2FP": _i2f,
-    "F2F": _f2f, "FRND": _frnd,
+    "FCHK": _fchk,
 }  # fmt: skip

@@ -1,6 +1,5 @@
-"""Integer instructions, moves, predicates, exchanges between lanes and special registers as IR.
-
-What they compute is as in `interpreter/integers.py` and `interpreter/exchange.py`, which name the sources.
+"""Integer instructions, moves and predicates as IR. What they compute is as in `interpreter/integers.py`, which names
+the sources.
 """
 
 from __future__ import annotations
@@ -8,10 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.host.emitter import Value
-from ringup.silicon.shader.nv.decoding.instruction import RZ, Kind
-from ringup.silicon.shader.nv.state import LANES
-from ringup.silicon.shader.nv.translator import layout
-from ringup.silicon.shader.nv.translator.layout import Field
+from ringup.silicon.shader.nv.decoding.instruction import Kind
 from ringup.silicon.shader.nv.translator.writer import NotTranslated, Writer
 
 if TYPE_CHECKING:
@@ -31,6 +27,8 @@ def _low(w: Writer, value: Value) -> Value:
 
 
 def _iadd3(w: Writer) -> None:
+    if w.ins.has("64"):
+        raise NotTranslated(f"{w.ins.text}: 64 bits")
     rd, pu, pv, *sources = w.ins.operands
     code, extended = w.code, w.ins.has("X")
     if pu.value == 7 and pv.value == 7 and not extended:
@@ -262,108 +260,37 @@ def _bmsk(w: Writer) -> None:
     w.write(rd, _low(w, code.op("shl", ones, _wide(w, place))))
 
 
-# other lanes ----------------------------------------------------------------------------------------------------------
-
-
-def _vote(w: Writer) -> None:
+def _sgxt(w: Writer) -> None:
     code = w.code
-    rd, pu, asked = w.ins.operands
-    mask = code.op("and", w.mask_of(asked), w.mask)
-    how = w.ins.modifiers[0]
-    all_of, none = code.icmp("eq", mask, w.mask), code.icmp("eq", mask, code.const(0, "i32"))
-    found = all_of if how == "ALL" else code.invert(none) if how == "ANY" else code.op("or", all_of, none)
-    if rd.kind is Kind.UNIFORM:
-        w.write(rd, mask)
-    elif rd.value != RZ:
-        w.write(rd, code.splat(mask, LANES))
-    if pu.value != 7:
-        is_scalar = pu.kind is Kind.UNIFORM_PREDICATE
-        w.set_condition(pu, found if is_scalar else code.select(found, code.const(-1, "i32"), code.const(0, "i32")))
+    rd, a, b = w.ins.operands
+    count = w.raw(b)
+    wraps = w.ins.has("W")
+    width = code.op("and", count, w.const(31)) if wraps else code.intrinsic("umin", count, w.const(32))
+    spare = _wide(w, code.op("sub", w.const(64), width))
+    spare = code.intrinsic("umin", spare, w.const(63, "i64"))
+    shifted = code.op("shl", _wide(w, w.raw(a)), spare)
+    found = _low(w, code.op("lshr" if w.ins.has("U32") else "ashr", shifted, spare))
+    w.write(rd, code.select(code.icmp("eq", width, w.const(0)), w.const(0), found))
 
 
-def _shfl(w: Writer) -> None:
-    code = w.code
-    pu, rd, source, lane, c = w.ins.operands
-    bits, which, limits = w.raw(source), w.raw(lane), w.raw(c)
-    here = code.lane_const(list(range(LANES)), "i32")
-    bound = code.op("and", limits, w.const(31))
-    segment = code.op("and", code.op("lshr", limits, w.const(8)), w.const(31))
-    outside = code.invert(segment)
-    low = code.op("and", here, segment)
-    highest = code.op("or", low, code.op("and", bound, outside))
-    which = code.op("and", which, w.const(31))
-    how = w.ins.modifiers[0]
-    if how == "IDX":
-        target = code.op("or", low, code.op("and", which, outside))
-    else:
-        target = code.op({"UP": "sub", "DOWN": "add", "BFLY": "xor"}[how], here, which)
-    valid = code.icmp("sge" if how == "UP" else "sle", target, highest)
-    target = code.op("and", code.select(valid, target, here), w.const(31))
-    w.write(rd, permuted(w, bits, target))
-    w.set_condition(pu, valid)
+def _idp(w: Writer) -> None:
+    """Add products of bytes, or of halves and bytes."""
+    code, ins = w.code, w.ins
+    rd, a, b, c = ins.operands
+    signs = [one for one in ins.modifiers if one[1:] in ("8", "16")]
+    count, first = (2, 2 * ins.has("HI")) if ins.has("2A") else (4, 0)
+    left, right, total = w.raw(a), w.raw(b), w.u32(c)
+    for at in range(count):
+        product = code.op("mul", _part(w, left, at, signs[0]), _part(w, right, first + at, signs[1]))
+        total = code.op("add", total, product)
+    w.write(rd, total)
 
 
-def permuted(w: Writer, bits: Value, lanes: Value) -> Value:
-    """Return for each lane another lane's value: through memory, since LLVM has no such operation on vectors."""
-    code = w.code
-    code.define("shuffled", "@shuffled = internal global [64 x i32] zeroinitializer, align 64")
-    place = Value("@shuffled", "ptr")
-    code.store(bits, place, 64)
-    pointers = code.gep(place, code.resize(lanes, "i64"), "i32")
-    every = Value("splat (i1 true)", f"<{LANES} x i1>")
-    return code.intrinsic(
-        "masked.gather", pointers, Value("4", "i32"), every, Value("zeroinitializer", bits.type),
-        result=bits.type, overload=(bits.type, pointers.type),
-    )  # fmt: skip
-
-
-def _r2ur(w: Writer) -> None:
-    rd, source = [one for one in w.ins.operands if one.kind in (Kind.REGISTER, Kind.UNIFORM)]
-    code = w.code
-    found = code.intrinsic("cttz", w.mask, Value("false", "i1"))
-    w.write(rd, code.extract(w.register(source.value), code.op("and", found, code.const(31, "i32"))))
-
-
-def special(w: Writer, name: str) -> Value:
-    """Return a special register: a scalar if it is the same for the whole warp."""
-    code = w.code
-    if name in ("SR_TID.X", "SR_TID.Y", "SR_TID.Z"):
-        return w.load(layout.TIDS + LANES * "XYZ".index(name[-1]), f"<{LANES} x i32>")
-    if name in ("SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"):
-        return w.load(Field.CTAID_X + "XYZ".index(name[-1]))
-    lanes = range(LANES)
-    masks = {
-        "SR_LANEID": list(lanes), "SR_EQMASK": [1 << one for one in lanes], "SR_LTMASK": [(1 << one) - 1 for one in lanes],
-        "SR_LEMASK": [(2 << one) - 1 for one in lanes], "SR_GTMASK": [-(2 << one) & 0xFFFF_FFFF for one in lanes],
-        "SR_GEMASK": [-(1 << one) & 0xFFFF_FFFF for one in lanes],
-    }  # fmt: skip
-    if name in masks:
-        return code.lane_const(masks[name], "i32")
-    if name == "SRZ":
-        return code.const(0, "i32")
-    raise NotTranslated(f"{w.ins.text}: the special register {name}")
-
-
-def _s2r(w: Writer) -> None:
-    rd, source = w.ins.operands
-    value = special(w, source.name)
-    if rd.kind is Kind.UNIFORM and value.lanes:
-        found = w.code.intrinsic("cttz", w.mask, Value("false", "i1"))
-        value = w.code.extract(value, w.code.op("and", found, w.code.const(31, "i32")))
-    w.write(rd, w.shape(value))
-
-
-def _cs2r(w: Writer) -> None:
-    rd, source = w.ins.operands
-    if source.name != "SRZ":
-        raise NotTranslated(f"{w.ins.text}: a clock")
-    w.write(rd, w.const(0))
-    if not w.ins.has("32"):
-        w.write(rd._replace(value=rd.value + 1), w.const(0))
-
-
-def nothing(w: Writer) -> None:
-    """Fences and cache control: every access has reached memory."""
+def _part(w: Writer, bits: Value, number: int, kind: str) -> Value:
+    """Return part `number` of words; `kind` is a sign and the bits of a part: S8."""
+    code, width = w.code, int(kind[1:])
+    left = code.op("shl", bits, w.const(32 - width * (number + 1)))
+    return code.op("ashr" if kind[0] == "S" else "lshr", left, w.const(32 - width))
 
 
 RULES: dict[str, Callable[[Writer], None]] = {
@@ -371,7 +298,6 @@ RULES: dict[str, Callable[[Writer], None]] = {
     "ULOP3": _lop3, "PLOP3": _plop3, "UPLOP3": _plop3, "SHF": _shf, "USHF": _shf, "PRMT": _prmt, "UPRMT": _prmt,
     "SEL": _sel, "USEL": _sel, "MOV": _mov, "UMOV": _mov, "IMNMX": _imnmx, "ISETP": _isetp, "UISETP": _isetp,
     "FLO": _flo, "UFLO": _flo, "POPC": _unary("ctpop"), "UPOPC": _unary("ctpop"), "BREV": _unary("bitreverse"),
-    "UBREV": _unary("bitreverse"), "IABS": _iabs, "BMSK": _bmsk, "UBMSK": _bmsk, "VOTE": _vote, "VOTEU": _vote, "SHFL": _shfl, "R2UR": _r2ur,
-    "S2R": _s2r, "S2UR": _s2r, "CS2R": _cs2r,
-    **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR"), nothing),
+    "UBREV": _unary("bitreverse"), "IABS": _iabs, "BMSK": _bmsk, "UBMSK": _bmsk, "SGXT": _sgxt,
+    "USGXT": _sgxt, "IDP": _idp,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ringup.silicon.shader.nv.state import CONVERGENCE_BARRIERS, LANES
+from ringup.silicon.shader.nv.state import CONVERGENCE_END, LANES, REGISTER_ROWS, ROWS
 
 # Words of a warp's state.
 UNIFORMS = 0
@@ -25,16 +25,18 @@ class Field(IntEnum):
     CTAID_X = 88
     CTAID_Y = 89
     CTAID_Z = 90
-    # host address of the group's shared memory, two words
+    # host addresses of the warp's local memory and of the group's shared memory, two words each
+    LOCAL = 92
     SHARED = 94
 
 
-# Rows of 32 lanes.
-CONVERGENCE = 96
-PCS = CONVERGENCE + CONVERGENCE_BARRIERS * LANES
+# Rows of 32 lanes. The masks of WARPSYNC are one more convergence barrier.
+CONVERGENCE = ROWS
+WARPSYNC = (CONVERGENCE_END - CONVERGENCE) // LANES
+PCS = CONVERGENCE_END + LANES
 WAITS_AT = PCS + LANES
 TIDS = WAITS_AT + LANES
-REGISTERS = TIDS + 3 * LANES
+REGISTERS = REGISTER_ROWS
 
 
 class Own(IntEnum):
@@ -45,6 +47,16 @@ class Own(IntEnum):
     INSTRUCTIONS = 58
     FAULT_PC = 59
     SITES = 60
+    # bytes of a thread's local memory, gpu_va of both windows
+    LOCAL_SIZE = 61
+    SHARED_WINDOW = 62
+    LOCAL_WINDOW = 63
+    # bytes and gpu_va of the constant banks
+    BANK_SIZES = 64
+    BANK_VAS = 72
+
+
+CONTEXT_WORDS = Own.BANK_VAS + 8
 
 
 class Ended(IntEnum):

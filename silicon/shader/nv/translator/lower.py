@@ -9,13 +9,22 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.host.context import Word
+from ringup.silicon.shader.host.context import FAULT_KINDS, Word
 from ringup.silicon.shader.host.emitter import Code, Value
-from ringup.silicon.shader.host.memory_shape import CONTEXT
+from ringup.silicon.shader.host.memory_shape import CONTEXT, Answer, first_lane
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Kind
-from ringup.silicon.shader.nv.state import CONVERGENCE_BARRIERS, LANES
-from ringup.silicon.shader.nv.translator import float_rules, integer_rules, layout, memory_rules
+from ringup.silicon.shader.nv.interpreter import control
+from ringup.silicon.shader.nv.state import LANES
+from ringup.silicon.shader.nv.translator import (
+    conversion_rules,
+    float_rules,
+    half_rules,
+    integer_rules,
+    lane_rules,
+    layout,
+    memory_rules,
+)
 from ringup.silicon.shader.nv.translator.layout import Ended, Field, Own, Slot
 from ringup.silicon.shader.nv.translator.program import target_of
 from ringup.silicon.shader.nv.translator.writer import FLAGS, ROW, STATE, NotTranslated, Writer
@@ -23,17 +32,29 @@ from ringup.silicon.shader.nv.translator.writer import FLAGS, ROW, STATE, NotTra
 if TYPE_CHECKING:
     from ringup.silicon.shader.nv.translator.program import Block
 
-RULES = {**integer_rules.RULES, **float_rules.RULES, **memory_rules.RULES}
-CONTROL = ("BRA", "EXIT", "BSSY", "BSYNC", "BREAK", "BMOV", "BAR")
+RULES = {
+    **integer_rules.RULES, **lane_rules.RULES, **float_rules.RULES, **half_rules.RULES, **conversion_rules.RULES,
+    **memory_rules.RULES,
+}  # fmt: skip
+CONTROL = ("BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "YIELD", "BREAK", "BMOV", "BAR")
+MAX_DOUBLED = 1000
+HAZARD = FAULT_KINDS.index("hazard") + 1
 
 
 class Lowering:
-    """The translation of one program for warps with so many registers."""
+    """The translation of one program for warps with so many registers. `strict`: it checks more while it runs.
 
-    def __init__(self, blocks: dict[int, Block], registers: int) -> None:
-        self.blocks, self.registers = blocks, registers
+    `interpreted` are the texts of instructions that the interpreter executes. A program of many instructions has its
+    blocks once, with masks, since LLVM takes a millisecond for each of them.
+    """
+
+    def __init__(self, blocks: dict[int, Block], registers: int, *, strict: bool = True) -> None:
+        self.blocks, self.registers, self.strict = blocks, registers, strict
         self.code = Code()
         self.sites: list[int] = []
+        self.interpreted: set[str] = set()
+        size = sum(len(block.instructions) for block in blocks.values())
+        self.forms = (True, False) if size <= MAX_DOUBLED else (False,)
 
     def module(self) -> tuple[str, dict[str, str]]:
         """Return the functions `run` and `drive` and what they need. Raises `NotTranslated`."""
@@ -42,7 +63,7 @@ class Lowering:
         code.jump("choose")
         self._choose()
         for start, block in self.blocks.items():
-            for full in (True, False):
+            for full in self.forms:
                 self._block(start, block, full=full)
         body = "\n".join(["define i64 @run(ptr %state, ptr %context) {", *code.lines, "}"])
         declared = dict(code.declarations)
@@ -79,9 +100,11 @@ class Lowering:
         active = code.op("and", same, ready)
         w.store(active, Field.ACTIVE)
         w.store(leader, Field.LAST)
-        code.branch(code.icmp("eq", active, code.const(-1, "i32")), "enter.full", "enter.some")
-        for name, full in (("enter.full", True), ("enter.some", False)):
-            code.block(name)
+        some = "enter.some"
+        first_form = some if len(self.forms) == 1 else "enter.full"
+        code.branch(code.icmp("eq", active, code.const(-1, "i32")), first_form, some)
+        for full in self.forms:
+            code.block("enter.full" if full else some)
             cases = " ".join(f"i32 {start}, label %{_label(start, full=full)}" for start in self.blocks)
             code.line(f"switch i32 {pc.text}, label %lost [ {cases} ]")
         code.block("lost")
@@ -89,7 +112,7 @@ class Lowering:
         code.line(f"ret i64 {int(Ended.FAULT)}")
 
     def _writer(self, *, full: bool) -> BlockWriter:
-        return BlockWriter(self.code, self.sites, self.registers, full=full)
+        return BlockWriter(self.code, self.sites, self.registers, full=full, strict=self.strict)
 
     def _block(self, start: int, block: Block, *, full: bool) -> None:
         code, w = self.code, self._writer(full=full)
@@ -100,14 +123,14 @@ class Lowering:
         at = start
         for ins in block.instructions:
             w.begin(ins, at)
-            rule = RULES.get(ins.name)
-            if rule is not None:
-                rule(w)
-            elif ins.name in CONTROL:
+            if ins.name in CONTROL:
                 if self._control(w, at, full=full):
                     return
-            else:
+            elif ins.name in control.RULES:
                 raise NotTranslated(f"{ins.text}: the translator lacks {ins.name}")
+            elif ins.name not in RULES or not w.attempt(RULES[ins.name]):
+                self.interpreted.add(ins.text)
+                w.interpret()
             at += WORD_BYTES
         w.flush()
         self._go(w, at, full=full)
@@ -151,15 +174,23 @@ class Lowering:
         if name == "EXIT":
             self._exit(w, following, full=full)
             return True
+        if name in ("BSYNC", "WARPSYNC"):
+            self._wait(w, at, full=full)
+            return True
+        if name == "YIELD":
+            w.flush()
+            w.park(w.active, following)
+            w.store(code.const(0, "i32"), Field.ACTIVE)
+            code.jump("choose")
+            return True
         if name == "BSSY":
+            if self.strict:
+                _check_reuse(w)
             w.set_convergence(w.ins.operands[0].value, code.splat(w.mask, LANES))
         elif name == "BMOV":
             _bmov(w)
         elif name == "BREAK":
             _break(w)
-        elif name == "BSYNC":
-            self._bsync(w, at, full=full)
-            return True
         else:
             self._bar(w, following, full=full)
             return True
@@ -210,10 +241,11 @@ class Lowering:
             code.block(some)
         code.branch(code.icmp("eq", left, code.const(0, "i32")), "choose", _label(following, full=False))
 
-    def _bsync(self, w: BlockWriter, at: int, *, full: bool) -> None:
-        """Go on at once if the path has all threads of the barrier, else wait."""
+    def _wait(self, w: BlockWriter, at: int, *, full: bool) -> None:
+        """Go on at once if the path has all threads of the barrier or of the mask, else wait."""
         code = self.code
-        barrier, following = w.ins.operands[0].value, at + WORD_BYTES
+        following = at + WORD_BYTES
+        barrier = w.ins.operands[0].value if w.ins.name == "BSYNC" else _warpsync(w)
         row = w.convergence(barrier)
         w.flush()
         alive = w.load(Field.ALIVE)
@@ -282,12 +314,48 @@ class BlockWriter(Writer):
         code.block(none)
 
 
+def _warpsync(w: BlockWriter) -> int:
+    """Set the barrier of WARPSYNC to its masks, which have the lane itself; return its number."""
+    code = w.code
+    if w.ins.has("EXCLUSIVE"):
+        raise NotTranslated(f"{w.ins.text}: .EXCLUSIVE")
+    masks = w.raw(w.ins.operands[0])
+    own = code.lane_const([1 << lane for lane in range(LANES)], "i32")
+    absent = code.bitcast(code.icmp("eq", code.op("and", masks, own), code.const(0, ROW)), "i32")
+    some = code.op("and", absent, w.mask)
+    detail = code.resize(first_lane(code, some), "i64")
+    w.fault(code.icmp("ne", some, code.const(0, "i32")), Answer(code.const(HAZARD, "i64"), detail, []))
+    w.set_convergence(layout.WARPSYNC, masks)
+    return layout.WARPSYNC
+
+
+def _check_reuse(w: BlockWriter) -> None:
+    """Refuse to begin a barrier anew for which another thread waits already: that one would wait forever."""
+    code, barrier = w.code, w.ins.operands[0].value
+    some, on = code.fresh("some.wait"), code.fresh("may.begin")
+    waiting = w.load(Field.CONVERGING)
+    code.branch(code.icmp("eq", waiting, code.const(0, "i32")), on, some, likely=True)
+    code.block(some)
+    here = code.bitcast(code.icmp("eq", w.load(layout.WAITS_AT, ROW), code.const(barrier, ROW)), "i32")
+    shared = code.op("and", w.convergence(barrier), code.splat(w.mask, LANES))
+    for_us = code.bitcast(code.icmp("ne", shared, code.const(0, ROW)), "i32")
+    # a thread of the path does not wait, whatever it has been waiting for
+    asleep = code.op("and", code.op("and", waiting, w.load(Field.ALIVE)), code.invert(w.active))
+    wrong = code.op("and", code.op("and", here, for_us), asleep)
+    detail = code.resize(first_lane(code, wrong), "i64")
+    w.fault(code.icmp("ne", wrong, code.const(0, "i32")), Answer(code.const(HAZARD, "i64"), detail, []))
+    code.jump(on)
+    code.block(on)
+
+
 def _label(start: int, *, full: bool) -> str:
     return f"{'all' if full else 'some'}.{start:x}"
 
 
 def _bmov(w: BlockWriter) -> None:
     to, source = w.ins.operands
+    if w.ins.has("PQUAD"):
+        raise NotTranslated(f"{w.ins.text}: this form of BMOV")
     if to.kind is Kind.BARRIER and source.kind is Kind.REGISTER:
         w.set_convergence(to.value, w.register(source.value))
     elif to.kind is Kind.REGISTER and source.kind is Kind.BARRIER:
@@ -315,13 +383,13 @@ def _break(w: BlockWriter) -> None:
 def _settle() -> str:
     """Return a function that makes threads ready whose convergence barrier is complete."""
     code = Code()
-    w = BlockWriter(code, [], 1, full=False)
+    w = BlockWriter(code, [], 1, full=False, strict=False)
     code.block("entry")
     alive = w.load(Field.ALIVE)
     places = w.load(layout.WAITS_AT, ROW)
     waiting = code.op("and", w.load(Field.CONVERGING), alive)
     free = code.const(0, "i32")
-    for barrier in range(CONVERGENCE_BARRIERS):
+    for barrier in range(layout.WARPSYNC + 1):
         here = code.bitcast(code.icmp("eq", places, code.const(barrier, ROW)), "i32")
         at_it = code.op("and", here, waiting)
         members = code.op("and", w.convergence(barrier), code.splat(alive, LANES))

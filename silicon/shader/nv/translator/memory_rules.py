@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.host.atomic_ops import NO_FLUSH, atomic
+from ringup.silicon.shader.host.atomic_ops import NO_FLUSH, Flush, atomic
 from ringup.silicon.shader.host.emitter import Value
 from ringup.silicon.shader.host.lds_helpers import lds_gather, lds_locate, lds_scatter
 from ringup.silicon.shader.host.memory_helpers import gather, locate, scatter
-from ringup.silicon.shader.host.memory_shape import CONTEXT, DONE, Answer, Region, Shape, as_mask, take
+from ringup.silicon.shader.host.memory_shape import (
+    CONTEXT,
+    DONE,
+    MEMORY,
+    Answer,
+    Region,
+    Shape,
+    as_mask,
+    take,
+)
 from ringup.silicon.shader.nv.decoding.instruction import RZ, Kind
 from ringup.silicon.shader.nv.state import LANES
+from ringup.silicon.shader.nv.translator.local_helpers import (
+    WINDOW_BYTES,
+    generic_gather,
+    generic_locate,
+    generic_scatter,
+    limit,
+    local_gather,
+    local_scatter,
+    part_of,
+    with_part,
+)
 from ringup.silicon.shader.nv.translator.writer import ROW, WIDE, NotTranslated, Writer
 
 if TYPE_CHECKING:
@@ -19,6 +39,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.nv.decoding.instruction import Operand
 
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+_LOCAL_WORDS_BYTES = 4 * LANES
 _ATOMICS = {
     "ADD": "add", "AND": "and", "OR": "or", "XOR": "xor", "EXCH": "swap", "INC": "inc", "DEC": "dec", "CAS": "cmpswap",
 }  # fmt: skip
@@ -161,6 +182,81 @@ def _sts(w: Writer) -> None:
     _refuse(w, take(code, name, [], CONTEXT, w.shared(), _addresses(w, place, "i32"), w.mask, *rows))
 
 
+def _local_offset(w: Writer, place: Operand, shape: Shape) -> Value | None:
+    """Return the place of a local access that all lanes make at one address (i32), checked; None for others."""
+    if place.register not in (-1, RZ) or place.uniform >= 0:
+        return None
+    code, at = w.code, place.value & WINDOW_BYTES - 1
+    if at % shape.size_bytes:
+        raise NotTranslated(f"{w.ins.text}: misaligned")
+    where = code.const(at, "i32")
+    beyond = code.icmp("uge", where, limit(code, shape.size_bytes))
+    w.fault(beyond, Answer(code.const(MEMORY, "i64"), code.const(at, "i64"), []))
+    return where
+
+
+def _local_word(w: Writer, at: Value, number: int) -> Value:
+    """Return the address of a word of local memory, for all lanes."""
+    code = w.code
+    offset = int(at.text) // 4 * _LOCAL_WORDS_BYTES + number * _LOCAL_WORDS_BYTES
+    return code.cast("inttoptr", code.op("add", w.local(), code.const(offset, "i64")), "ptr")
+
+
+def _ldl(w: Writer) -> None:
+    code, shape = w.code, _shape(w)
+    rd, place = w.ins.operands[:2]
+    at = _local_offset(w, place, shape)
+    if at is None:
+        name = local_gather(shape).include(code)
+        answer = take(code, name, [ROW] * shape.rows, CONTEXT, w.local(), _addresses(w, place, "i32"), w.mask)
+        _refuse(w, answer)
+        _give(w, rd, shape, answer.rows)
+        return
+    rows = [code.load(_local_word(w, at, number), ROW, 4) for number in range(shape.rows)]
+    if shape.size_bytes < 4:
+        rows = [part_of(code, rows[0], code.const(int(at.text) % 4 * 8, ROW), shape.size_bytes)]
+    _give(w, rd, shape, rows)
+
+
+def _stl(w: Writer) -> None:
+    code, shape = w.code, _shape(w)
+    place, source = w.ins.operands[:2]
+    rows, at = _data(w, source, shape), _local_offset(w, place, shape)
+    if at is None:
+        name = local_scatter(shape).include(code)
+        _refuse(w, take(code, name, [], CONTEXT, w.local(), _addresses(w, place, "i32"), w.mask, *rows))
+        return
+    for number, row in enumerate(rows):
+        pointer = _local_word(w, at, number)
+        if shape.size_bytes < 4:
+            shift = code.const(int(at.text) % 4 * 8, ROW)
+            row = with_part(code, code.load(pointer, ROW, 4), shift, shape.size_bytes, row)
+        if w.mask.text != "-1":
+            row = code.select(w.lanes_of(w.mask), row, code.load(pointer, ROW, 4))
+        code.store(row, pointer, 4)
+
+
+def _ld(w: Writer) -> None:
+    """Load from a generic address."""
+    code, shape = w.code, _shape(w)
+    rd, place = w.ins.operands[:2]
+    where, site = _addresses(w, place, "i64"), w.site()
+    name = generic_gather(shape).include(code)
+    answer = take(code, name, [ROW] * shape.rows, CONTEXT, site, w.shared(), w.local(), w.mask, where)
+    _refuse(w, answer)
+    _give(w, rd, shape, answer.rows)
+
+
+def _st(w: Writer) -> None:
+    """Store to a generic address."""
+    code, shape = w.code, _shape(w)
+    place, source = w.ins.operands[:2]
+    where, site = _addresses(w, place, "i64"), w.site()
+    name = generic_scatter(shape).include(code)
+    rows = _data(w, source, shape)
+    _refuse(w, take(code, name, [], CONTEXT, site, w.shared(), w.local(), w.mask, where, *rows))
+
+
 def _atomic(w: Writer) -> None:
     """Combine lane by lane, lowest first."""
     code, ins = w.code, w.ins
@@ -176,11 +272,17 @@ def _atomic(w: Writer) -> None:
     if ins.name == "ATOMS":
         helper = lds_locate(shape, strict=True).include(code)
         answer = take(code, helper, [WIDE, "i32"], CONTEXT, w.shared(), _addresses(w, place, "i32"), w.mask)
+    elif ins.name == "ATOM":
+        if shape.size_bytes > 4:
+            raise NotTranslated(f"{ins.text}: 64 bits at a generic address")
+        helper, where = generic_locate(shape).include(code), _addresses(w, place, "i64")
+        answer = take(code, helper, [WIDE], CONTEXT, w.site(), w.shared(), w.local(), w.mask, where)
     else:
         helper = locate(shape).include(code)
         answer = take(code, helper, [WIDE], CONTEXT, w.site(), w.mask, _addresses(w, place, "i64"))
     _refuse(w, answer)
-    combine = atomic(name, kind, LANES, NO_FLUSH, returns=rd != RZ).include(code)
+    flush = Flush(inputs=True, results=True) if ins.has("FTZ") else NO_FLUSH
+    combine = atomic(name, kind, LANES, flush, returns=rd != RZ).include(code)
     olds = take(code, combine, [f"<{LANES} x {kind}>"], answer.rows[0], w.mask, first, second).rows[0]
     if rd == RZ:
         return
@@ -199,9 +301,11 @@ def _atomic_kind(w: Writer) -> tuple[Shape, str]:
         name = _ATOMICS[how]
     else:
         raise NotTranslated(f"{ins.text}: this operation")
-    if kind[0] in "FB":
-        raise NotTranslated(f"{ins.text}: atomics of floats")
     size = 8 if kind.endswith("64") else 4
+    if kind[0] in "FB" and how != "EXCH":
+        if kind not in ("F32", "F64") or how != "ADD":
+            raise NotTranslated(f"{ins.text}: this atomic of floats")
+        name = "add_one_nan" if kind == "F32" else "add_plain_float"
     return Shape(size, size, LANES), name
 
 
@@ -211,20 +315,24 @@ def _joined_data(w: Writer, operand: Operand, shape: Shape) -> Value:
 
 
 def _ldc(w: Writer) -> None:
-    """Load constants at an offset that the instruction has."""
+    """Load constants at an offset, which a register may add to."""
     code, shape = w.code, _shape(w)
     rd, place = w.ins.operands
-    if shape.size_bytes < 4:
-        raise NotTranslated(f"{w.ins.text}: parts of a word")
-    for number in range(shape.rows):
-        value = w.constant(place._replace(value=place.value + 4 * number))
-        if rd.kind is Kind.UNIFORM:
-            w.write(rd._replace(value=rd.value + number), value)
-        elif rd.value != RZ:
-            w.write_register(rd.value + number, code.splat(value, LANES))
+    is_plain = place.bank >= 0 and place.register in (-1, RZ) and place.uniform < 0
+    if is_plain and not place.value % shape.size_bytes and shape.size_bytes >= 4:
+        rows = [w.constant(place._replace(value=place.value + 4 * number)) for number in range(shape.rows)]
+    elif rd.kind is Kind.UNIFORM:
+        rows = [code.extract(row, 0) for row in w.constants_at(place, shape, code.const(1, "i32"))]
+    else:
+        rows = w.constants_at(place, shape, w.mask)
+    if rd.kind is Kind.UNIFORM:
+        for number, row in enumerate(rows):
+            w.write(rd._replace(value=rd.value + number), row)
+    else:
+        _give(w, rd, shape, [row if row.lanes else code.splat(row, LANES) for row in rows])
 
 
 RULES: dict[str, Callable[[Writer], None]] = {
-    "LDG": _ldg, "STG": _stg, "LDS": _lds, "STS": _sts, "LDC": _ldc, "ULDC": _ldc,
-    **dict.fromkeys(("ATOMG", "ATOMS", "RED"), _atomic),
+    "LDG": _ldg, "STG": _stg, "LDS": _lds, "STS": _sts, "LDL": _ldl, "STL": _stl, "LD": _ld, "ST": _st,
+    **dict.fromkeys(("LDC", "ULDC", "LDCU"), _ldc), **dict.fromkeys(("ATOMG", "ATOM", "ATOMS", "RED", "REDG"), _atomic),
 }  # fmt: skip

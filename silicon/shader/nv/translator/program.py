@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # A path goes on elsewhere, or waits and is taken up behind the instruction.
-ENDS = ("BRA", "EXIT", "BSYNC", "BAR")
+ENDS = ("BRA", "EXIT", "BSYNC", "WARPSYNC", "YIELD", "BAR")
 
 
 @dataclass(frozen=True)

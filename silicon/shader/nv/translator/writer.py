@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.host.context import Word
 from ringup.silicon.shader.host.emitter import Code, Value
-from ringup.silicon.shader.host.memory_shape import CONTEXT, Answer
+from ringup.silicon.shader.host.memory_helpers import gather
+from ringup.silicon.shader.host.memory_shape import (
+    ALIGNMENT,
+    CONTEXT,
+    DONE,
+    MEMORY,
+    Answer,
+    Shape,
+    as_mask,
+    first_lane,
+    take,
+)
 from ringup.silicon.shader.nv.decoding.instruction import PT, RZ, URZ, Instruction, Kind, Operand
 from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator import layout
 from ringup.silicon.shader.nv.translator.layout import Ended, Field, Own
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable
+    from typing import Self
 
 STATE = Value("%state", "ptr")
 ROW, FLAGS, WIDE = f"<{LANES} x i32>", f"<{LANES} x i1>", f"<{LANES} x i64>"
@@ -29,8 +41,8 @@ class NotTranslated(Unmodelled):
 class Writer:
     """The code of one block. `full`: all 32 lanes are active."""
 
-    def __init__(self, code: Code, sites: list[int], registers: int, *, full: bool) -> None:
-        self.code, self.full, self.sites, self.count = code, full, sites, registers
+    def __init__(self, code: Code, sites: list[int], registers: int, *, full: bool, strict: bool) -> None:
+        self.code, self.full, self.sites, self.count, self.strict = code, full, sites, registers, strict
         self.ins: Instruction
         self.at = 0
         self.active = EVERY
@@ -83,6 +95,10 @@ class Writer:
                 )
         self._dirty.clear()
 
+    def _somebody(self) -> Value:
+        """Return whether any lane executes the instruction."""
+        return self.code.icmp("ne", self.mask, self.code.const(0, "i32"))
+
     # predicates -------------------------------------------------------------------------------------------------------
 
     def mask_of(self, operand: Operand) -> Value:
@@ -126,6 +142,8 @@ class Writer:
             return
         code = self.code
         if operand.kind is Kind.UNIFORM_PREDICATE:
+            if self.mask.text != self.active.text:
+                value = code.select(self._somebody(), value, self.flag(operand._replace(invert=False)))
             self._uniform_predicates[operand.value] = value
             self._dirty.add(("Q", operand.value))
             return
@@ -171,12 +189,59 @@ class Writer:
         return found
 
     def constant(self, operand: Operand, type_: str = "i32") -> Value:
-        """Return a constant of a bank whose number the instruction has."""
-        if operand.bank < 0 or operand.register >= 0 or operand.uniform >= 0:
-            raise NotTranslated(f"{self.ins.text}: a constant by a register")
+        """Return a constant (i32 or i64) at an offset that the instruction has."""
         code = self.code
+        if operand.bank < 0 or operand.register not in (-1, RZ) or operand.uniform >= 0:
+            size = 4 if type_ == "i32" else 8
+            rows = self.constants_at(operand, Shape(size, 4, LANES), code.const(1, "i32"))
+            parts = [code.extract(row, 0) for row in rows]
+            return self.joined(*parts) if size == 8 else parts[0]
         bank = code.load(code.gep(CONTEXT, Own.BANKS + operand.bank, "i64"), "ptr", 8)
         return code.load(code.gep(bank, operand.value), type_, 4)
+
+    def _bank(self, operand: Operand) -> tuple[Value, Value]:
+        """Return the gpu_va of a constant bank and its bytes (i64)."""
+        code = self.code
+        if operand.bank >= 0:
+            words = Own.BANK_VAS + operand.bank, Own.BANK_SIZES + operand.bank
+            base, size = (code.load(code.gep(CONTEXT, word, "i64"), "i64", 8) for word in words)
+            return base, size
+        # Source: Mesa's nouveau, nvk_buffer_view.c and nvk_descriptor_types.h: address / 16 in 45 bits, size / 16.
+        packed = self.joined(self.uniform(operand.uniform), self.uniform(operand.uniform + 1))
+        base = code.op("and", packed, code.const((1 << 45) - 1, "i64"))
+        return (
+            code.op("shl", base, code.const(4, "i64")),
+            code.op("shl", code.op("lshr", packed, code.const(45, "i64")), code.const(4, "i64")),
+        )
+
+    def constants_at(self, place: Operand, shape: Shape, mask: Value) -> list[Value]:
+        """Return what some lanes find at their offset of a constant bank, which registers may add to."""
+        code = self.code
+        offset = code.const(place.value, ROW)
+        if place.register not in (-1, RZ):
+            offset = code.op("add", self.register(place.register), offset)
+        if place.bank >= 0 and place.uniform >= 0:
+            offset = code.op("add", code.splat(self.uniform(place.uniform), LANES), offset)
+        base, size = self._bank(place)
+        wide = code.resize(offset, "i64")
+        spare = code.intrinsic("usub.sat", size, code.const(shape.size_bytes - 1, "i64"))
+        beyond = as_mask(code, code.icmp("uge", wide, code.splat(spare, LANES)))
+        low = code.op("and", offset, code.const(shape.align - 1, ROW))
+        for wrong, kind in ((as_mask(code, code.icmp("ne", low, code.const(0, ROW))), ALIGNMENT), (beyond, MEMORY)):
+            some = code.op("and", mask, wrong)
+            if kind == MEMORY and not self.strict:
+                # what is beyond the bank reads as zero
+                mask = code.op("and", mask, code.invert(wrong))
+                continue
+            detail = code.resize(code.extract(offset, first_lane(code, some)), "i64")
+            answer = Answer(code.const(kind, "i64"), detail, [])
+            self.fault(code.icmp("ne", some, code.const(0, "i32")), answer)
+        where = code.op("add", wide, code.splat(base, LANES))
+        name = gather(shape, strict=True).include(code)
+        answer = take(code, name, [ROW] * shape.rows, CONTEXT, self.site(), mask, where)
+        self.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), answer)
+        flags = self.lanes_of(mask)
+        return [code.select(flags, row, code.const(0, ROW)) for row in answer.rows]
 
     def raw(self, operand: Operand) -> Value:
         """Return a source's bits, in the instruction's shape."""
@@ -254,6 +319,8 @@ class Writer:
         """Write a register in the lanes that execute."""
         if operand.kind is Kind.UNIFORM:
             if operand.value < URZ:
+                if self.mask.text != self.active.text:
+                    value = self.code.select(self._somebody(), value, self.uniform(operand.value))
                 self._uniform[operand.value] = value
                 self._dirty.add(("U", operand.value))
             return
@@ -296,6 +363,42 @@ class Writer:
     def shared(self) -> Value:
         """Return the host address of the group's shared memory (i64)."""
         return self.code.load(self.word(Field.SHARED), "i64", 8)
+
+    def local(self) -> Value:
+        """Return the host address of the warp's local memory (i64)."""
+        return self.code.load(self.word(Field.LOCAL), "i64", 8)
+
+    def interpret(self) -> None:
+        """Let the interpreter execute the instruction on the warp's state."""
+        code = self.code
+        self.flush()
+        function = code.load(code.gep(CONTEXT, Word.INTERPRET, "i64"), "ptr", 8)
+        wrong, right = code.fresh("refused"), code.fresh("executed")
+        done = code.emit(f"call i64 {function.text}(ptr {STATE.text}, i64 {self.at})", "i64")
+        code.branch(code.icmp("ne", done, code.const(0, "i64")), wrong, right, likely=False)
+        code.block(wrong)
+        code.line(f"ret i64 {int(Ended.FAULT)}")
+        code.block(right)
+        for kept in self._kept():
+            kept.clear()
+        self.flushed.clear()
+
+    def _kept(self) -> tuple[dict[int, Value], ...]:
+        return self._registers, self._uniform, self._predicates, self._uniform_predicates
+
+    def attempt(self, rule: Callable[[Self], None]) -> bool:
+        """Emit an instruction by its rule; return False, and leave nothing, if the rule does not know its form."""
+        code = self.code
+        lines, label, dirty = len(code.lines), code.label, set(self._dirty)
+        before = [dict(one) for one in self._kept()]
+        try:
+            rule(self)
+        except NotTranslated:
+            del code.lines[lines:]
+            code.label, self._dirty = label, dirty
+            self._registers, self._uniform, self._predicates, self._uniform_predicates = before
+            return False
+        return True
 
     def fault(self, condition: Value, answer: Answer) -> None:
         """Stop the warp: its place, what rule was broken, and the address are in the context."""

@@ -91,6 +91,54 @@ def flushed(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return np.where(bits & np.uint32(0x7F80_0000) == 0, bits & np.uint32(0x8000_0000), bits).astype(np.uint32)
 
 
+def bfloat(value: Doubles, *, flush: bool = False, saturate: bool = False) -> NDArray[np.uint16]:
+    """Round to bf16, to nearest, and return its bits. NaN is 0x7fff. `value` is exact or rounded to odd."""
+    with np.errstate(all="ignore"):
+        if saturate:
+            value = np.where(value > 0, np.minimum(value, 1.0), 0.0)
+        bits = odd_single(value)
+    whole = bits.astype(np.uint64)
+    rounded = (whole + np.uint64(0x7FFF) + (whole >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
+    found = np.where(np.isnan(value), F16_NAN, rounded.astype(np.uint16))
+    return (np.where(found & 0x7F80 == 0, found & 0x8000, found) if flush else found).astype(np.uint16)
+
+
+def odd_single(value: Doubles) -> NDArray[np.uint32]:
+    """Round to f32, to odd, and return its bits."""
+    with np.errstate(all="ignore"):
+        near = value.astype(np.float32)
+        towards = np.where(np.abs(near.astype(np.float64)) > np.abs(value), np.nextafter(near, np.float32(0)), near)
+    bits = towards.astype(np.float32).view(np.uint32)
+    inexact = (near.astype(np.float64) != value) & ~np.isnan(value)
+    return np.where(inexact, bits | np.uint32(1), bits).astype(np.uint32)
+
+
+def directed(value: Doubles, a: Doubles, b: Doubles, c: Doubles, mode: str) -> Doubles:
+    """Return a * b + c rounded by `mode`; `value` is the same, rounded to nearest."""
+    if mode == NEAREST:
+        return value
+    found = [_directed64(*each, mode) for each in zip(value.tolist(), a.tolist(), b.tolist(), c.tolist(), strict=True)]
+    return np.array(found, np.float64)
+
+
+def _directed64(near: float, a: float, b: float, c: float, mode: str) -> float:
+    if not all(math.isfinite(one) for one in (a, b, c)):
+        return near
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:
+        # Of zeroes with both signs the sum is -0 only when rounding down.
+        return -abs(near) if mode == DOWN and c and a * b else near
+    if math.isinf(near):
+        largest = math.copysign(float(np.finfo(np.float64).max), near)
+        return largest if mode == ZERO or (mode == DOWN) == (near > 0) else near
+    rest = exact - Fraction(near)
+    if rest < 0 and (mode == DOWN or (mode == ZERO and near > 0)):
+        return math.nextafter(near, -math.inf)
+    if rest > 0 and (mode == UP or (mode == ZERO and near < 0)):
+        return math.nextafter(near, math.inf)
+    return near
+
+
 def double_fma(a: Doubles, b: Doubles, c: Doubles) -> Doubles:
     """Return a * b + c with one rounding to nearest, in f64, by exact fractions."""
     with np.errstate(all="ignore"):

@@ -46,11 +46,7 @@ def test_a_program_computes_what_numpy_does(name, target):
     program.check(run(target, program))
 
 
-# What the translator has no rule for: an atomic of floats, f16.
-INTERPRETED = ("atomics_count_every_thread", "f16_is_fused_and_rounded_once")
-
-
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in INTERPRETED])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_both_engines_store_the_same_bytes(name):
     program, other = (PROGRAMS[name]("sm_86", np.random.default_rng(7)) for _ in range(2))
     done = run("sm_86", program, engine=lambda target: Translator(target, worthwhile=0))
