@@ -24,7 +24,13 @@ def assemble(args: argparse.Namespace, source: str, what: str, out: Path) -> str
     code = b"".join(kernel.code for kernel in found.kernels)
     default = "13" if CHIPS.index(found.chip) >= CHIPS.index(NEEDS_CUDA_13) else "12"
     try:
-        data = code if args.raw else cubin_write.write(found.kernels, found.chip, GENERATIONS[args.cuda or default])
+        data = (
+            code
+            if args.raw
+            else cubin_write.write(
+                found.kernels, found.chip, GENERATIONS[args.cuda or default], found.data, found.addresses
+            )
+        )
     except ValueError as error:
         raise CompileError(f"{what}: {error}") from error
     files.write(out, data)

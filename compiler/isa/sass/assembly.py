@@ -1,7 +1,8 @@
 """Text of kernels to and from their code: directives, labels, and one instruction a line.
 
     .target sm_86
-    .kernel add_one
+    .global table 64 0a0b0c  ; 64 bytes of global memory: 0a 0b 0c and zeros; c[0x4][table+4] is where the address
+    .kernel add_one          ; of its fifth byte is
     .registers 8
     .parameter 8            ; bytes; the next one is behind it, aligned to its size
       [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
@@ -9,20 +10,22 @@
       [B------:R-:W-:Y:S05] @!P0 BRA loop
 
 `;`, `//` and `#` begin comments. Without a control word an instruction waits for nothing and stalls one cycle. The
-directives are `.target`, `.kernel`, `.registers`, `.barriers`, `.shared`, `.frame` and `.parameter`.
+directives are `.target`, `.global`, `.address`, `.kernel`, `.registers`, `.barriers`, `.shared`, `.frame` and
+`.parameter`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ringup.autogen.isa.sass import CHIPS
 from ringup.compiler.isa.sass import control
 from ringup.compiler.isa.sass.control import Control
-from ringup.compiler.isa.sass.cubin import PARAMETERS_AT, Cubin, Kernel, Parameter
+from ringup.compiler.isa.sass.cubin import ADDRESS_BYTES, PARAMETERS_AT, Address, Cubin, Data, Kernel, Parameter
 from ringup.compiler.isa.sass.machine import WORD_BYTES, Machine, machine
 from ringup.errors import CompileError
 
@@ -36,14 +39,20 @@ _TARGET = re.compile(r"(?<=[ ,])(-?0x[0-9a-f]+)$")
 BRANCHES = ("BRA", "BSSY", "CALL", "RET")
 _GOES = re.compile(rf"(?:^|\s)(?:{'|'.join(BRANCHES)})\b")
 _OPERAND = re.compile(r"U?[RP](?:\d+|Z|T)|B\d+")
+# An address of global memory, in the bank of constants that holds them.
+_ADDRESS = re.compile(r"(?<=c\[0x4\]\[)([A-Za-z_.$][\w.$]*)(?:\+(0x[0-9a-f]+|\d+))?(?=\])")
+_BANK = re.compile(r"(?<=c\[0x4\]\[)(?:0x[0-9a-f]+|RZ)(?=\])")
+DATA_ALIGN, MAX_DATA_BYTES = 16, 1 << 31
 _NUMBERS = (".registers", ".barriers", ".shared", ".frame")
 
 
 class Assembled(NamedTuple):
-    """The kernels of a text, and the chip that it names."""
+    """The kernels of a text, the chip that it names, its global memory, and the addresses in constant bank 4."""
 
     chip: str
     kernels: tuple[Kernel, ...]
+    data: tuple[Data, ...] = ()
+    addresses: tuple[Address, ...] = ()
 
 
 @dataclass
@@ -68,6 +77,8 @@ class _Text:
     def __init__(self, what: str, chip: str) -> None:
         self.what, self.chip, self.errors = what, chip, list[str]()
         self.kernels: list[_Open] = []
+        self.data: dict[str, Data] = {}
+        self.addresses: dict[Address, int] = {}
 
     def complain(self, number: int, why: str) -> None:
         """Note an error of a line."""
@@ -102,6 +113,9 @@ class _Text:
 
     def _directive(self, number: int, text: str) -> None:
         name, *values = text.split()
+        if name == ".global":
+            self._global(number, values)
+            return
         if len(values) != 1:
             self.complain(number, f"{name} needs one value")
             return
@@ -111,6 +125,9 @@ class _Text:
                 self._target(value)
             elif name == ".kernel" and all(each.kernel.name != value for each in self.kernels):
                 self.kernels.append(_Open(Kernel(value, b"", 0)))
+            elif name == ".address":
+                # Its entry of constant bank 4 is the next one, used or not.
+                self.with_addresses(f"c[0x4][{value}]")
             elif name in _NUMBERS and self.kernels:
                 self.kernels[-1].numbers[name] = int(value, 0)
             elif name == ".parameter" and self.kernels:
@@ -119,6 +136,29 @@ class _Text:
                 self.complain(number, f"{text}: no directive, or not at this place, or a second one")
         except ValueError as error:
             self.complain(number, str(error))
+
+    def _global(self, number: int, values: list[str]) -> None:
+        try:
+            name, size, *given = values
+            content, size_bytes = bytes.fromhex("".join(given)), int(size, 0)
+        except ValueError:
+            self.complain(number, ".global needs a name, a size in bytes, and perhaps bytes as hexadecimal digits")
+            return
+        if name in self.data or not 0 < size_bytes <= MAX_DATA_BYTES or len(content) > size_bytes:
+            self.complain(number, f".global {name}: there are two, or {size_bytes} bytes are no size for it")
+            return
+        self.data[name] = Data(name, size_bytes, DATA_ALIGN, content)
+
+    def with_addresses(self, line: str) -> str:
+        """Return a line with places in constant bank 4 for the names of addresses. Raises ValueError."""
+
+        def place(match: re.Match[str]) -> str:
+            if match[1] not in self.data:
+                raise ValueError(f"there is no .global {match[1]}")
+            address = Address(match[1], int(match[2] or "0", 0))
+            return f"{self.addresses.setdefault(address, len(self.addresses) * ADDRESS_BYTES):#x}"
+
+        return _ADDRESS.sub(place, line)
 
     def _target(self, chip: str) -> None:
         if chip not in CHIPS:
@@ -153,7 +193,7 @@ def assemble(source: str, what: str = "the text", chip: str = "") -> Assembled:
     isa = machine(text.chip)
     kernels = tuple(_finish(text, each, isa) for each in text.kernels)
     text.check()
-    return Assembled(text.chip, kernels)
+    return Assembled(text.chip, kernels, tuple(text.data.values()), tuple(text.addresses))
 
 
 def _finish(text: _Text, opened: _Open, isa: Machine) -> Kernel:
@@ -161,7 +201,7 @@ def _finish(text: _Text, opened: _Open, isa: Machine) -> Kernel:
     for index, line in enumerate(opened.lines):
         address = index * WORD_BYTES
         try:
-            word = instruction(isa, line.text, address, opened.labels)
+            word = instruction(isa, text.with_addresses(line.text), address, opened.labels)
         except ValueError as error:
             text.complain(line.number, str(error))
             continue
@@ -204,10 +244,18 @@ def instruction(isa: Machine, text: str, address: int = 0, labels: dict[str, int
     return isa.encode(text, found, address) ^ rest
 
 
-def lines(kernel: Kernel, isa: Machine, *, places: bool = True) -> Iterator[str]:
-    """Yield the text of a kernel, which assembles to the same code. `places`: with offsets and words as comments. What
-    is no instruction that ringup knows is shown as a comment, and does not assemble.
+def lines(
+    kernel: Kernel, isa: Machine, *, places: bool = True, addresses: Mapping[int, Address] | None = None
+) -> Iterator[str]:
+    """Yield the text of a kernel, which assembles to the same code. `places`: with offsets and words as comments.
+    `addresses`: what constant bank 4 holds. What is no instruction that ringup knows is shown as a comment, and does
+    not assemble.
     """
+
+    def named(match: re.Match[str]) -> str:
+        found = (addresses or {}).get(0 if match[0] == "RZ" else int(match[0], 16))
+        return match[0] if found is None else _named(found)
+
     yield f".kernel {kernel.name}"
     yield f".registers {kernel.registers}"
     sizes = ((".barriers", kernel.barriers), (".shared", kernel.shared_bytes), (".frame", kernel.frame_bytes))
@@ -228,7 +276,12 @@ def lines(kernel: Kernel, isa: Machine, *, places: bool = True) -> Iterator[str]
         goes = _goes_to(text)
         if goes in targets:
             text = _TARGET.sub(f"L{goes:x}", text)
+        text = _BANK.sub(named, text)
         yield f"  {text:70} // {address:06x}: {word:032x}" if places else f"  {text}"
+
+
+def _named(address: Address) -> str:
+    return address.name + (f"+{address.addend:#x}" if address.addend else "")
 
 
 def _goes_to(text: str) -> int:
@@ -242,7 +295,13 @@ def _goes_to(text: str) -> int:
 def cubin_lines(found: Cubin, isa: Machine, only: str = "", *, places: bool = True) -> Iterator[str]:
     """Yield the text of all kernels of a cubin, or of one."""
     yield f".target {found.chip}"
+    for each in found.data:
+        yield f".global {each.name} {each.size_bytes} {each.content.hex()}".rstrip()
+    known = {}
+    for place in itertools.takewhile(found.addresses.__contains__, itertools.count(0, ADDRESS_BYTES)):
+        known[place] = found.addresses[place]
+        yield f".address {_named(known[place])}"
     for kernel in found.kernels.values():
         if only in ("", kernel.name):
             yield ""
-            yield from lines(kernel, isa, places=places)
+            yield from lines(kernel, isa, places=places, addresses=known)

@@ -8,6 +8,7 @@ attributes, the places of the numbers of registers and barriers.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -19,11 +20,18 @@ HEADER, SECTION, SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<II
 SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 3, 4, 8, 9
 CUDA_INFO, CUDA_CALLGRAPH, CUDA_RELOCINFO = 0x7000_0000, 0x7000_0001, 0x7000_000B
 MAX_SECTIONS, MAX_SYMBOLS, MAX_BYTES = 65_000, 1_000_000, 1 << 31
-STT_FUNC, STB_GLOBAL = 2, 1
+STT_OBJECT, STT_FUNC, STB_GLOBAL = 1, 2, 1
 # st_other of a symbol that a launch may begin at.
 ENTRY = 0x10
 # Where a kernel's parameters begin in constant bank 0. Source: listings of code that ptxas makes.
 PARAMETERS_AT = {75: 0x160, 80: 0x160, 86: 0x160, 89: 0x160, 90: 0x210, 100: 0x380, 120: 0x380}
+
+
+# Global memory of a module: with contents, and cleared. The bank of constants that holds addresses of it.
+INITIAL, CLEARED, ADDRESSES = ".nv.global.init", ".nv.global", ".nv.constant4"
+ADDRESS_BYTES = 8
+# A relocation: the symbol's address, 64 bits. Source: CuAssembler, CubinFile.py, R_CUDA_64.
+ABSOLUTE_64 = 2
 
 
 class Generation(IntEnum):
@@ -87,6 +95,7 @@ class Section(NamedTuple):
     link: int
     info: int
     entry_bytes: int
+    align: int
 
 
 class Symbol(NamedTuple):
@@ -109,6 +118,22 @@ class Relocation(NamedTuple):
     kind: int
     symbol: str
     addend: int
+
+
+class Data(NamedTuple):
+    """Global memory of a module: `content`, and zeros up to `size_bytes`. Its address is a multiple of `align`."""
+
+    name: str
+    size_bytes: int
+    align: int
+    content: bytes = b""
+
+
+class Address(NamedTuple):
+    """An entry of constant bank 4, which the loader fills in: `addend` bytes behind the beginning of data `name`."""
+
+    name: str
+    addend: int = 0
 
 
 class Parameter(NamedTuple):
@@ -152,6 +177,9 @@ class Cubin:
     symbols: tuple[Symbol, ...]
     relocations: tuple[Relocation, ...]
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    data: tuple[Data, ...] = ()
+    # by their place in constant bank 4, in bytes
+    addresses: dict[int, Address] = field(default_factory=dict)
 
 
 def is_cubin(data: bytes) -> bool:
@@ -184,7 +212,13 @@ def _read(data: bytes, what: str) -> Cubin:
     number = flags & 0xFF if generation is Generation.CUDA_12 else flags >> 8 & 0xFF
     sections = _sections(data, table, head[12], head[13], what)
     symbols = _symbols(sections, what)
-    cubin = Cubin(f"sm_{number}", generation, sections, symbols, _relocations(sections, symbols, what))
+    relocations = _relocations(sections, symbols, what)
+    cubin = Cubin(
+        f"sm_{number}", generation, sections, symbols, relocations, data=tuple(_data(sections, symbols, what))
+    )
+    known = {each.name for each in cubin.data}
+    moved = (each for each in relocations if each.section == ADDRESSES and each.kind == ABSOLUTE_64)
+    cubin.addresses.update((each.offset, Address(each.symbol, each.addend)) for each in moved if each.symbol in known)
     cubin.kernels.update((kernel.name, kernel) for kernel in _kernels(cubin))
     return cubin
 
@@ -202,9 +236,9 @@ def _sections(data: bytes, table: int, count: int, names: int, what: str) -> tup
         raise CompileError(f"{what}: section {names} does not hold the names of the sections")
     strings = data[rows[names][4] : rows[names][4] + rows[names][5]]
     found = []
-    for name, kind, flags, _, offset, size, link, info, _, entry in rows:
+    for name, kind, flags, _, offset, size, link, info, align, entry in rows:
         body = b"" if kind in (0, SHT_NOBITS) else data[offset : offset + size]
-        found.append(Section(_string(strings, name, what), kind, flags, body, size, link, info, entry))
+        found.append(Section(_string(strings, name, what), kind, flags, body, size, link, info, entry, align))
     return tuple(found)
 
 
@@ -247,12 +281,24 @@ def _relocations(sections: tuple[Section, ...], symbols: tuple[Symbol, ...], wha
         for offset, info, *addend in shape.iter_unpack(section.data):
             if info >> 32 >= len(symbols) or offset >= max(target.size_bytes, 1):
                 raise CompileError(f"{what}: {section.name} has a relocation at {offset:#x} with symbol {info >> 32}")
-            found.append(
-                Relocation(
-                    target.name, offset, info & 0xFFFF_FFFF, symbols[info >> 32].name, addend[0] if addend else 0
-                )
-            )
+            # Without a column for it, the addend is what the place holds.
+            stored = int.from_bytes(target.data[offset : offset + ADDRESS_BYTES], "little")
+            kind, symbol = info & 0xFFFF_FFFF, symbols[info >> 32].name
+            found.append(Relocation(target.name, offset, kind, symbol, addend[0] if addend else stored))
     return tuple(found)
+
+
+def _data(sections: tuple[Section, ...], symbols: tuple[Symbol, ...], what: str) -> Iterator[Data]:
+    by_name = {section.name: section for section in sections}
+    for symbol in symbols:
+        if symbol.kind != STT_OBJECT or symbol.section not in (INITIAL, CLEARED):
+            continue
+        section = by_name[symbol.section]
+        end = symbol.value + symbol.size_bytes
+        if end > section.size_bytes:
+            raise CompileError(f"{what}: {symbol.name} ends at byte {end} of {section.size_bytes} of {section.name}")
+        content = section.data[symbol.value : end].rstrip(b"\0")
+        yield Data(symbol.name, symbol.size_bytes, section.align, content)
 
 
 def infos(data: bytes) -> tuple[Info, ...]:

@@ -1,4 +1,5 @@
-"""Writes a cubin of kernels that need no linking: one code section, constant bank and attributes for each.
+"""Writes a cubin of kernels that need no linking: one code section, constant bank and attributes for each; and global
+memory, whose addresses the loader puts into constant bank 4.
 
 Source: as `cubin`. What ptxas writes besides (unwind tables, tool notes, the call graph) is left out.
 """
@@ -10,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ringup.compiler.isa.sass import cubin
-from ringup.compiler.isa.sass.cubin import BYTE, BYTES, HALF, NO_VALUE, Attribute, Generation, Kernel
+from ringup.compiler.isa.sass.cubin import BYTE, BYTES, HALF, NO_VALUE, Address, Attribute, Data, Generation, Kernel
 
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK = 1, 2, 4, 0x40
 ET_EXEC, PT_PHDR, PT_LOAD = 2, 6, 1
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+RELOCATION = struct.Struct("<QQ")
 READ_EXECUTE, READ_WRITE = 5, 6
 CODE_ALIGN = 128
 # Bits of e_flags besides the chip. Source: files that ptxas of CUDA 12.2 and 13.5 made.
@@ -42,54 +44,83 @@ class _Part:
     offset: int = field(default=0, init=False)
 
 
-def write(kernels: Sequence[Kernel], chip: str, generation: Generation) -> bytes:
-    """Return a cubin. Raises ValueError for what a kernel cannot have."""
+def write(
+    kernels: Sequence[Kernel],
+    chip: str,
+    generation: Generation,
+    data: Sequence[Data] = (),
+    addresses: Sequence[Address] = (),
+) -> bytes:
+    """Return a cubin. `data`: global memory; `addresses`: the contents of constant bank 4. Raises ValueError for what a
+    kernel cannot have, and for an address of no data.
+    """
     for kernel in kernels:
         _check(kernel)
+    for each in addresses:
+        if all(each.name != one.name for one in data):
+            raise ValueError(f"constant bank 4 holds the address of {each.name}, which is no data of this cubin")
+    parts, symbols = _parts(kernels, generation, data, addresses), _Symbols()
+    numbers = {part.name: index for index, part in enumerate(parts)}
+    by_name = {part.name: part for part in parts}
+    bank_symbols = {kernel.name: symbols.section(numbers[f".nv.constant0.{kernel.name}"]) for kernel in kernels}
+    for part in parts:
+        if part.name.startswith((".text.", ".nv.shared.")):
+            symbols.section(numbers[part.name])
+    places = {each.name: symbols.data_at(each, numbers, by_name) for each in data}
+    first_global = symbols.count
+    for kernel in kernels:
+        text = by_name[f".text.{kernel.name}"]
+        symbol = symbols.function(kernel, numbers[text.name])
+        own = by_name[f".nv.info.{kernel.name}"]
+        own.data = _kernel_info(kernel, generation, bank_symbols[kernel.name])
+        text.info = symbol | kernel.registers << 24
+        by_name[".nv.info"].data += _module_info(kernel, symbol, generation)
+        for name in (own.name, f".nv.constant0.{kernel.name}", f".nv.shared.{kernel.name}"):
+            if name in by_name:
+                by_name[name].info = numbers[text.name]
+    if addresses:
+        by_name[f".rel{cubin.ADDRESSES}"].info = numbers[cubin.ADDRESSES]
+        by_name[f".rel{cubin.ADDRESSES}"].data = b"".join(
+            RELOCATION.pack(index * cubin.ADDRESS_BYTES, places[each.name] << 32 | cubin.ABSOLUTE_64)
+            for index, each in enumerate(addresses)
+        )
+    by_name[".symtab"].data, by_name[".symtab"].info = bytes(symbols.data), first_global
+    by_name[".strtab"].data = bytes(symbols.strings)
+    return _file(parts, chip, generation)
+
+
+def _parts(
+    kernels: Sequence[Kernel], generation: Generation, data: Sequence[Data], addresses: Sequence[Address]
+) -> list[_Part]:
+    """Return the sections in their order; what depends on the symbols is filled in later."""
     parts = [_Part("", 0), _Part(".shstrtab", cubin.SHT_STRTAB), _Part(".strtab", cubin.SHT_STRTAB)]
     parts += [_Part(".symtab", cubin.SHT_SYMTAB, link=2, align=8, entry_bytes=cubin.SYMBOL.size)]
     parts += [_Part(".nv.info", cubin.CUDA_INFO, link=3, align=4)]
     parts += [_Part(f".nv.info.{kernel.name}", cubin.CUDA_INFO, SHF_INFO_LINK, align=4, link=3) for kernel in kernels]
-    banks = {kernel.name: len(parts) + index for index, kernel in enumerate(kernels)}
+    if addresses:
+        kind, name = cubin.SHT_REL, f".rel{cubin.ADDRESSES}"
+        parts.append(_Part(name, kind, SHF_INFO_LINK, align=8, link=3, entry_bytes=RELOCATION.size))
+        bank = b"".join(each.addend.to_bytes(cubin.ADDRESS_BYTES, "little") for each in addresses)
+        parts.append(_Part(cubin.ADDRESSES, 1, SHF_ALLOC, bank, cubin.ADDRESS_BYTES))
     parts += [
         _Part(f".nv.constant0.{kernel.name}", 1, SHF_ALLOC | SHF_INFO_LINK, _constants(kernel), 4, link=0)
         for kernel in kernels
     ]
-    texts = {kernel.name: len(parts) + index for index, kernel in enumerate(kernels)}
     for kernel in kernels:
         barriers = kernel.barriers << 20 if generation is Generation.CUDA_12 else 0
         flags = SHF_ALLOC | SHF_EXECINSTR | barriers
         parts.append(_Part(f".text.{kernel.name}", 1, flags, kernel.code, CODE_ALIGN, link=3))
-    shared = [kernel for kernel in kernels if kernel.shared_bytes]
-    memory = {kernel.name: len(parts) + index for index, kernel in enumerate(shared)}
+    writable = SHF_WRITE | SHF_ALLOC
+    if any(each.content for each in data):
+        parts.append(_Part(cubin.INITIAL, 1, writable))
+    if not all(each.content for each in data):
+        parts.append(_Part(cubin.CLEARED, cubin.SHT_NOBITS, writable))
     parts += [
-        _Part(
-            f".nv.shared.{kernel.name}",
-            cubin.SHT_NOBITS,
-            SHF_WRITE | SHF_ALLOC,
-            align=16,
-            size_bytes=kernel.shared_bytes,
-        )
-        for kernel in shared
+        _Part(f".nv.shared.{kernel.name}", cubin.SHT_NOBITS, writable, align=16, size_bytes=kernel.shared_bytes)
+        for kernel in kernels
+        if kernel.shared_bytes
     ]
-    symbols = _Symbols()
-    bank_symbols = {name: symbols.section(index) for name, index in banks.items()}
-    for index in (*texts.values(), *memory.values()):
-        symbols.section(index)
-    first_global = symbols.count
-    numbers = {kernel.name: symbols.function(kernel, texts[kernel.name]) for kernel in kernels}
-    by_name = {part.name: part for part in parts}
-    for kernel in kernels:
-        own = by_name[f".nv.info.{kernel.name}"]
-        own.data, own.info = _kernel_info(kernel, generation, bank_symbols[kernel.name]), texts[kernel.name]
-        by_name[f".nv.constant0.{kernel.name}"].info = texts[kernel.name]
-        by_name[f".text.{kernel.name}"].info = numbers[kernel.name] | kernel.registers << 24
-        if kernel.shared_bytes:
-            by_name[f".nv.shared.{kernel.name}"].info = texts[kernel.name]
-    by_name[".nv.info"].data = b"".join(_module_info(kernel, numbers[kernel.name], generation) for kernel in kernels)
-    by_name[".symtab"].data, by_name[".symtab"].info = bytes(symbols.data), first_global
-    by_name[".strtab"].data = bytes(symbols.strings)
-    return _file(parts, chip, generation)
+    return parts
 
 
 def _check(kernel: Kernel) -> None:
@@ -124,6 +155,21 @@ class _Symbols:
         other = cubin.ENTRY if kernel.entry else 0
         info = cubin.STB_GLOBAL << 4 | cubin.STT_FUNC
         return self._add(cubin.SYMBOL.pack(name, info, other, index, 0, len(kernel.code)))
+
+    def data_at(self, data: Data, numbers: dict[str, int], parts: dict[str, _Part]) -> int:
+        """Put data into its section, add its symbol and return its number."""
+        part = parts[cubin.INITIAL if data.content else cubin.CLEARED]
+        part.align = max(part.align, data.align)
+        if data.content:
+            part.data += bytes(-len(part.data) % data.align)
+            at = len(part.data)
+            part.data += data.content.ljust(data.size_bytes, b"\0")
+        else:
+            at = -(-part.size_bytes // data.align) * data.align
+            part.size_bytes = at + data.size_bytes
+        name = len(self.strings)
+        self.strings += data.name.encode() + b"\0"
+        return self._add(cubin.SYMBOL.pack(name, cubin.STT_OBJECT, 0, numbers[part.name], at, data.size_bytes))
 
     def _add(self, row: bytes) -> int:
         self.data += row
@@ -191,13 +237,16 @@ def _file(parts: list[_Part], chip: str, generation: Generation) -> bytes:
 
 def _programs(parts: list[_Part], at: int) -> bytes:
     """Return the program headers: themselves, what is loaded from the file, and memory that is cleared."""
-    loaded = [part for part in parts if part.flags & SHF_ALLOC and part.kind != cubin.SHT_NOBITS]
-    cleared = sum(part.size_bytes for part in parts if part.kind == cubin.SHT_NOBITS)
-    first = loaded[0].offset
-    size = loaded[-1].offset + len(loaded[-1].data) - first
-    rows = [(PT_LOAD, READ_EXECUTE, first, size, size)]
-    if cleared:
-        rows.append((PT_LOAD, READ_WRITE, first + size, 0, cleared))
+    placed = [part for part in parts if part.flags & SHF_ALLOC]
+    fixed = [part for part in placed if not part.flags & SHF_WRITE]
+    initial = [part for part in placed if part.flags & SHF_WRITE and part.kind != cubin.SHT_NOBITS]
+    cleared = sum(part.size_bytes for part in placed if part.kind == cubin.SHT_NOBITS)
+    first, end = fixed[0].offset, fixed[-1].offset + len(fixed[-1].data)
+    rows = [(PT_LOAD, READ_EXECUTE, first, end - first, end - first)]
+    if initial or cleared:
+        at = initial[0].offset if initial else end
+        size = sum(len(part.data) for part in initial)
+        rows.append((PT_LOAD, READ_WRITE, at, size, size + cleared))
     own = (len(rows) + 2) * PROGRAM_HEADER.size
     rows = [(PT_PHDR, READ_EXECUTE, at, own, own), *rows, (PT_LOAD, READ_EXECUTE, at, own, own)]
     return b"".join(

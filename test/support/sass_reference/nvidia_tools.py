@@ -1,4 +1,4 @@
-"""NVIDIA's ptxas, nvdisasm and cuobjdump of CUDA 13.5, as references: `ringup headers fetch nvdisasm ptxas cuobjdump`.
+"""NVIDIA's ptxas and nvdisasm of CUDA 13.5, as references: `ringup headers fetch nvdisasm ptxas`.
 
 What ptxas makes is decoded and compared, never kept and never run (docs/nvidia.md).
 """

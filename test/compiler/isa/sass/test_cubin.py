@@ -68,6 +68,68 @@ def test_python_writes_the_same_kernel():
     assert cubin.read(code.cubin(Generation.CUDA_13)).kernels["k"].parameter_bytes == 8
 
 
+WITH_DATA = """\
+.target {chip}
+.global table 64 01020304
+.global scratch 256
+.global table2 8 ff
+.kernel k
+.registers 8
+  LDC.64 R2, c[0x4][scratch+0x10]
+  LDC.64 R4, c[0x4][table]
+  LDC.64 R6, c[0x4][scratch+16]
+  EXIT
+"""
+
+
+@pytest.mark.parametrize("generation", list(Generation))
+@pytest.mark.parametrize("chip", CHIPS)
+def test_global_memory_and_its_addresses_go_into_a_cubin_and_come_back(chip, generation):
+    made = assembly.assemble(WITH_DATA.format(chip=chip))
+    found = cubin.read(cubin_write.write(made.kernels, chip, generation, made.data, made.addresses))
+    assert [(*each[:2], each.content) for each in found.data] == [
+        ("table", 64, bytes((1, 2, 3, 4))),
+        ("scratch", 256, b""),
+        ("table2", 8, b"\xff"),
+    ]
+    assert found.addresses == {0: ("scratch", 16), 8: ("table", 0)}
+    # The two tables do not share a place.
+    places = {symbol.name: symbol.value for symbol in found.symbols if symbol.section == ".nv.global.init"}
+    assert places["table2"] - places["table"] >= 64
+    text = "\n".join(assembly.cubin_lines(found, machine(chip), places=False))
+    assert text.count("c[0x4][scratch+0x10]") == 2
+    again = assembly.assemble(text)
+    assert (again.kernels[0].code, again.addresses) == (made.kernels[0].code, made.addresses)
+
+
+def test_entries_of_the_bank_keep_their_order_though_code_names_them_in_another():
+    text = ".address table\n.kernel k"
+    made = assembly.assemble(WITH_DATA.format(chip="sm_86").replace(".kernel k", text))
+    assert made.addresses == (("table", 0), ("scratch", 16))
+
+
+def test_an_address_of_no_data_is_refused():
+    (kernel,) = assembly.assemble(SOURCE.format(chip="sm_86")).kernels
+    with pytest.raises(ValueError, match="the address of missing, which is no data"):
+        cubin_write.write([kernel], "sm_86", Generation.CUDA_12, (), [cubin.Address("missing")])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (("[table]", "[nowhere]"), "the text:8: there is no .global nowhere"),
+        (("table 64", "table 3"), "the text:2: .global table: there are two, or 3 bytes are no size for it"),
+        (("table2", "table"), "the text:4: .global table: there are two"),
+        (("01020304", "0102030x"), "the text:2: .global needs a name, a size in bytes, and perhaps bytes"),
+        ((".kernel k", ".address nowhere"), "the text:5: there is no .global nowhere"),
+    ],
+)
+def test_wrong_global_memory_is_named(wrong, reason):
+    with pytest.raises(CompileError) as caught:
+        assembly.assemble(WITH_DATA.format(chip="sm_86").replace(*wrong))
+    assert reason in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

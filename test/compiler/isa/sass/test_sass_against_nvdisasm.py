@@ -109,12 +109,23 @@ def test_the_registers_of_instructions_are_those_of_nvdisasm(chip, ptxas, nvdisa
 
 
 def test_our_cubins_are_read_by_nvdisasm(nvdisasm, tmp_path):
-    source = ".target {}\n.kernel k\n.registers 8\n.parameter 8\nMOV R1, 0x5\nFADD R2, R1, R3\nEXIT\n"
+    source = (
+        ".target {}\n.global zeros 8\n.global table 8 ff\n.address zeros\n.kernel k\n.registers 8\n.parameter 8\n"
+        "MOV R1, 0x5\nFADD R2, R1, R3\nLDC.64 R4, c[0x4][table+4]\nEXIT\n"
+    )
     for chip in CHIPS:
-        kernels = assembly.assemble(source.format(chip)).kernels
+        made = assembly.assemble(source.format(chip))
         for generation in cubin.Generation:
             path = tmp_path / f"{chip}-{generation}.cubin"
-            path.write_bytes(cubin_write.write(kernels, chip, generation))
+            path.write_bytes(cubin_write.write(made.kernels, chip, generation, made.data, made.addresses))
             done = nvdisasm.run("-c", path)
             assert done.returncode == 0, done.stderr
-            assert re.findall(r"\*/\s+(.*?)\s*;", done.stdout)[:3] == ["MOV R1, 0x5", "FADD R2, R1, R3", "EXIT"]
+            assert re.findall(r"\*/\s+(.*?)\s*;", done.stdout)[:4] == [
+                "MOV R1, 0x5",
+                "FADD R2, R1, R3",
+                "LDC.64 R4, c[0x4][0x8]",
+                "EXIT",
+            ]
+            whole = nvdisasm.run(path).stdout
+            assert re.findall(r"\.dword\s+(.*)", whole) == ["zeros", "(table + 0x4)"]
+            assert re.search(r"^table:\s+/\*0000\*/\s+\.byte\s+0xff, 0x00", whole, re.M)
