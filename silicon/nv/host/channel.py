@@ -85,8 +85,8 @@ class RunningChannel:
         self._objects: dict[tuple[int, int], Engine | None] = {}
         self._directory = Directory(Aperture.VIDEO, 0)
         self._space = AddressSpace(card.memory, card.gmmu, lambda: self._directory, card.host_client(channel))
-        # whether the channel gives up its turn
-        self.yields = False
+        # whether the channel gives up its turn, and its group's slice too
+        self.yields = self.yields_slice = False
         self._host = HostMethods(
             Effects(
                 self._space,
@@ -115,15 +115,15 @@ class RunningChannel:
     def _note(self, kind: str, text: str) -> None:
         self._card.log.note("host", kind, "{}", text)
 
-    def _yield(self) -> None:
-        self.yields = True
+    def _yield(self, whole: bool) -> None:
+        self.yields, self.yields_slice = True, whole
 
-    def _invalidate(self, address: int | None) -> None:
-        """Drop translations: of the page tables with a root at this address, or all."""
+    def _invalidate(self, address: int | None, first: int, size_bytes: int) -> None:
+        """Drop translations of a range: in the page tables with a root at this address, or in all."""
         if address is None:
-            self._card.gmmu.invalidate()
+            self._card.gmmu.invalidate(first=first, size_bytes=size_bytes)
         else:
-            self._card.gmmu.invalidate(lambda one: one.address == address)
+            self._card.gmmu.invalidate(lambda one: one.address == address, first=first, size_bytes=size_bytes)
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def _root(self) -> Directory:

@@ -18,6 +18,7 @@ LOOK_US, MAX_LOOK_US = 2.0, 1_000.0
 # the older semaphore method's operations
 ACQUIRES = {1: Acquire.EQUAL, 4: Acquire.CIRC_GEQ, 8: Acquire.AND}
 STAMPED_ALIGNMENT = 16
+PAGE, WHOLE_SPACE = 4096, 1 << 64
 TLB_OPERATIONS = (
     methods.MEM_OP_D_OPERATION_MMU_TLB_INVALIDATE,
     methods.MEM_OP_D_OPERATION_MMU_TLB_INVALIDATE_TARGETED,
@@ -39,7 +40,8 @@ class Effects:
     """What the host's methods do outside their channel.
 
     `bind` binds an object to a subchannel. `invalidate` drops translations: of an address space's root, or all for
-    None. `reference` stores the reference count. `yields` gives up the channel's turn. `replay` says what becomes of
+    None. `reference` stores the reference count. `yields` gives up the channel's turn: to its group, or, if the
+    argument is true, with what is left of the group's slice. `replay` says what becomes of
     accesses that wait after a page fault, `cleared` that faults which need no replay were handled.
     """
 
@@ -48,8 +50,8 @@ class Effects:
     bind: Callable[[int, int], None]
     notify: Callable[[], None]
     reference: Callable[[int], None]
-    invalidate: Callable[[int | None], None]
-    yields: Callable[[], None]
+    invalidate: Callable[[int | None, int, int], None]
+    yields: Callable[[bool], None]
     replay: Callable[[int], None]
     cleared: Callable[[], None]
 
@@ -96,11 +98,12 @@ class HostMethods:
         """Give up the turn before the next method."""
         if word.op not in (methods.YIELD_OP_RUNLIST_TIMESLICE, methods.YIELD_OP_TSG):
             return None
-        self.effects.yields()
+        self.effects.yields(word.op == methods.YIELD_OP_RUNLIST_TIMESLICE)
         return iter((0.0,))
 
     def _memory_operation(self, word: methods.MEM_OP_D) -> None:
-        """Invalidate translations, of one address space or all. Other operations concern caches."""
+        """Invalidate translations, of one address space or all, and of some addresses or all. Other operations concern
+        caches."""
         if word.operation in CACHE_OPERATIONS:
             return
         if word.operation not in TLB_OPERATIONS:
@@ -108,10 +111,25 @@ class HostMethods:
         low = methods.MEM_OP_C(self.registers.get("MEM_OP_C", 0))
         if low.tlb_invalidate_replay:
             self.effects.replay(low.tlb_invalidate_replay)
+        first, size = 0, WHOLE_SPACE
+        if word.operation == methods.MEM_OP_D_OPERATION_MMU_TLB_INVALIDATE_TARGETED:
+            first, size = self._target()
         if low.tlb_invalidate_pdb == methods.MEM_OP_C_TLB_INVALIDATE_PDB_ALL:
-            self.effects.invalidate(None)
+            root = None
         else:
-            self.effects.invalidate(word.tlb_invalidate_pdb_addr_hi << 32 | low.tlb_invalidate_pdb_addr_lo << 12)
+            root = word.tlb_invalidate_pdb_addr_hi << 32 | low.tlb_invalidate_pdb_addr_lo << 12
+        self.effects.invalidate(root, first, size)
+
+    def _target(self) -> tuple[int, int]:
+        """Return the addresses of an invalidation: a number of pages that is a power of two, aligned down to itself.
+
+        Source: uvm_hal_ampere_host_tlb_invalidate_va of NVIDIA's open kernel modules.
+        """
+        low = methods.MEM_OP_A(self.registers.get("MEM_OP_A", 0))
+        high = methods.MEM_OP_B(self.registers.get("MEM_OP_B", 0))
+        size = PAGE << low.tlb_invalidate_invalidation_size
+        address = high.tlb_invalidate_target_addr_hi << 32 | low.tlb_invalidate_target_addr_lo << 12
+        return address // size * size, size
 
     # --- semaphores -------------------------------------------------------------------------------------------------
     def _semaphore(self, execute: methods.SEMAPHORED) -> Iterator[float] | None:

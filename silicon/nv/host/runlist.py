@@ -1,9 +1,9 @@
 """A runlist: channels with work take turns on the engine that it serves.
 
-A channel has the engine for a slice of virtual time, then the next one with work has it. One that waits for a semaphore
-leaves it at once and looks again later. Sources: manuals/ampere/ga100/dev_pbdma.ref.txt of open-gpu-doc ("Semaphore
-switch option", "YIELD"); kfifoChannelGroupGetDefaultTimeslice_GV100 of NVIDIA's open kernel modules. GUESS: each
-channel has a slice of its own, where metal gives one to a group.
+A group's channels have the engine for a slice of virtual time, then those of the next group with work have it. Within a
+slice the channels of a group take turns when one waits for a semaphore, has no more work or yields to the group; the
+slice goes on. Sources: manuals/turing/tu104/dev_ram.ref.txt ("Runlist TSG Entry Type") and
+manuals/ampere/ga100/dev_pbdma.ref.txt ("Semaphore switch option", "YIELD") of open-gpu-doc.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ringup.autogen.nv import ram
 from ringup.silicon.common.clock import Timer, VirtualClock
 from ringup.silicon.nv.engines.engine import Refused
 from ringup.silicon.nv.host.channel import RunningChannel
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
 from ringup.silicon.nv.memory.semaphores import Idle
 from ringup.silicon.nv.memory.space import PageFault
+from ringup.silicon.nv.rm.parts import Slice
 
-SLICE_US = float(ram.NV_RAMRL_ENTRY_TSG_TIMESLICE_TIMEOUT_128 << ram.NV_RAMRL_ENTRY_TSG_TIMESLICE_SCALE_3)
 US = 1_000
 # what stops a channel
 Stop = PageFault | BadPushbuffer | Refused
@@ -33,9 +32,14 @@ class Turn:
     going: Iterator[float]
     ready_ns: int
 
+    @property
+    def slice(self) -> Slice:
+        """The slice that it shares with its group."""
+        return self.running.channel.slice
+
 
 class Runlist:
-    """The channels of one runlist that have work, the one that has the engine first.
+    """The channels of one runlist that have work, the one that has the engine first, or will have it next in its group.
 
     `ended(channel, error)` is called when a channel has no more work, or stopped with an error.
     """
@@ -43,7 +47,9 @@ class Runlist:
     def __init__(self, clock: VirtualClock, ended: Callable[[RunningChannel, Stop | None], None]) -> None:
         self._clock, self._ended = clock, ended
         self._turns: list[Turn] = []
-        self._left_us = SLICE_US
+        # whose slice it is, and what is left of it
+        self._slice: Slice | None = None
+        self._left_us = 0.0
         # the engine is busy until then; the event that comes next
         self._busy_ns = 0
         self._timer: Timer | None = None
@@ -61,8 +67,6 @@ class Runlist:
         found = next((turn for turn in self._turns if turn.running is running), None)
         if found is None:
             return None
-        if found is self._turns[0]:
-            self._left_us = SLICE_US
         self._turns.remove(found)
         return found.going
 
@@ -76,20 +80,25 @@ class Runlist:
             self._timer = self._clock.after(max(at_ns - self._clock.now_ns, 0) / US, self._go)
 
     def _next(self) -> Turn | None:
-        """Return the turn that has the engine now: the first one that can go on."""
+        """Return the turn that has the engine now: the first one that can go on, of the slice's group if any can."""
         now_ns = self._clock.now_ns
-        for place, turn in enumerate(self._turns):
-            if turn.ready_ns <= now_ns:
-                if place:
-                    # the others keep their order, behind it
-                    self._turns[:] = self._turns[place:] + self._turns[:place]
-                    self._left_us = SLICE_US
-                return turn
-        return None
+        ready = [turn for turn in self._turns if turn.ready_ns <= now_ns]
+        found = next((turn for turn in ready if turn.slice is self._slice), None)
+        if found is None and ready:
+            found = ready[0]
+            self._slice, self._left_us = found.slice, found.slice.length_us
+        return found
 
-    def _rotate(self) -> None:
-        self._turns.append(self._turns.pop(0))
-        self._left_us = SLICE_US
+    def _behind(self, turn: Turn) -> None:
+        """Put a turn behind the others."""
+        self._turns.remove(turn)
+        self._turns.append(turn)
+
+    def _expire(self) -> None:
+        """End the slice: its group comes after the others, its channels in their order."""
+        mine = [turn for turn in self._turns if turn.slice is self._slice]
+        self._turns[:] = [turn for turn in self._turns if turn.slice is not self._slice] + mine
+        self._slice = None
 
     def _go(self) -> None:
         self._timer = None
@@ -116,10 +125,13 @@ class Runlist:
             return
         turn.ready_ns = now_ns + round(delay_us * US)
         if isinstance(delay_us, Idle):
-            self._rotate()
+            self._behind(turn)
             return
         self._busy_ns = turn.ready_ns
         self._left_us -= delay_us
-        if running.yields or self._left_us <= 0:
-            running.yields = False
-            self._rotate()
+        yields, whole = running.yields, running.yields_slice
+        running.yields = running.yields_slice = False
+        if yields and not whole:
+            self._behind(turn)
+        if whole or self._left_us <= 0:
+            self._expire()

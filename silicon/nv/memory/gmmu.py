@@ -79,11 +79,23 @@ class Gmmu:
         # grows with each invalidation
         self.epoch = 0
 
-    def invalidate(self, chosen: Callable[[Directory], bool] = lambda directory: True) -> None:
-        """Drop the translations of chosen directories."""
+    def invalidate(
+        self,
+        chosen: Callable[[Directory], bool] = lambda directory: True,
+        *,
+        first: int = 0,
+        size_bytes: int = 1 << ADDRESS_BITS,
+    ) -> None:
+        """Drop the translations of chosen directories: all, or those of pages with any of these addresses."""
         self.epoch += 1
+        end = first + size_bytes
         for directory in [one for one in self._cache if chosen(one)]:
-            del self._cache[directory]
+            if first == 0 and end >= 1 << ADDRESS_BITS:
+                del self._cache[directory]
+                continue
+            cached = self._cache[directory]
+            for shift, page in [key for key in cached if key[1] << key[0] < end and first < key[1] + 1 << key[0]]:
+                del cached[shift, page]
 
     def find(self, directory: Directory, gpu_va: int, *, write: bool) -> Mapping | Missing:
         """Return the page of an address. Only valid translations are cached."""

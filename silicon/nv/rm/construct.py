@@ -28,7 +28,7 @@ from ringup.silicon.nv.rm.objects import (
     Subscription,
     state_of,
 )
-from ringup.silicon.nv.rm.parts import Channel, RmError
+from ringup.silicon.nv.rm.parts import Channel, RmError, Slice
 
 if TYPE_CHECKING:
     from ringup.silicon.nv.rm.manager import Manager
@@ -172,6 +172,7 @@ def _channel(manager: Manager, made: Resource, params: rm_alloc.NV_CHANNEL_ALLOC
         page_directory=space.page_directory,
         subcontext=subcontext,
         replays=bool(space.flags & rm_alloc.NV_VASPACE_ALLOCATION_FLAGS_ENABLE_PAGE_FAULTING),
+        slice=group.slice if group is not None else Slice(),
     )
     try:
         channels.write_instance(manager.memory, channel)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ringup.autogen.nv import status
 from ringup.silicon.nv.rm.classes import ClassRow, Kind
-from ringup.silicon.nv.rm.parts import Aperture, Channel, PageDirectory, RmError
+from ringup.silicon.nv.rm.parts import Aperture, Channel, PageDirectory, RmError, Slice
 
 # rs_resource.h, RS_MAX_RESOURCE_DEPTH, and one level for the client itself
 MAX_DEPTH = 6 + 1
@@ -57,6 +57,7 @@ class Group(State):
     channels: list[Channel] = field(default_factory=list)
     subcontexts: set[int] = field(default_factory=set)
     method_buffers: int = 0
+    slice: Slice = field(default_factory=Slice)
 
 
 @dataclass(eq=False, slots=True)

@@ -8,7 +8,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ringup.autogen.nv import status
+from ringup.autogen.nv import ram, status
 
 
 class Aperture(enum.IntEnum):
@@ -93,6 +93,16 @@ class PageDirectory:
 
 
 @dataclass(eq=False, slots=True)
+class Slice:
+    """How long channels have their engine before the next ones: one value for all channels of a group.
+
+    Source: kfifoChannelGroupGetDefaultTimeslice_GV100 of NVIDIA's open kernel modules.
+    """
+
+    length_us: float = float(ram.NV_RAMRL_ENTRY_TSG_TIMESLICE_TIMEOUT_128 << ram.NV_RAMRL_ENTRY_TSG_TIMESLICE_SCALE_3)
+
+
+@dataclass(eq=False, slots=True)
 class Channel:
     """A channel as the card sees it: addresses, and nothing of who allocated it.
 
@@ -122,6 +132,7 @@ class Channel:
     stopped: bool = False
     # page faults in its address space may be handled and need not stop it
     replays: bool = False
+    slice: Slice = field(default_factory=Slice)
 
 
 class Effects(Protocol):

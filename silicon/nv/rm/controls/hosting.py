@@ -91,6 +91,19 @@ def _schedule_group(request: Request, params: channel_controls.NVA06C_CTRL_GPFIF
         _schedule(request, channel, bool(params.bEnable))
 
 
+def _set_slice(request: Request, params: channel_controls.NVA06C_CTRL_SET_TIMESLICE_PARAMS) -> None:
+    """Set how long a group's channels have their engine. GUESS: any time but none; metal rounds it to what its fields
+    hold, and is told so by the header.
+    """
+    if not params.timesliceUs:
+        raise RmError(status.NV_ERR_INVALID_ARGUMENT, "a slice without time")
+    state_of(request.target, Group).slice.length_us = float(params.timesliceUs)
+
+
+def _get_slice(request: Request, params: channel_controls.NVA06C_CTRL_GET_TIMESLICE_PARAMS) -> None:
+    params.timesliceUs = round(state_of(request.target, Group).slice.length_us)
+
+
 def _stop(request: Request, params: channel_controls.NVA06F_CTRL_STOP_CHANNEL_PARAMS) -> None:
     """Preempt a channel for good."""
     channel = state_of(request.target, Running).channel
@@ -220,6 +233,14 @@ ROWS = (
         _schedule_group,
         kind=Kind.GROUP,
         prefix="NVA06C_CTRL_CMD_",
+    ),
+    *(
+        row(channel_controls, name, layout, answer, kind=Kind.GROUP, prefix="NVA06C_CTRL_CMD_")
+        for name, layout, answer in (
+            ("SET_TIMESLICE", channel_controls.NVA06C_CTRL_SET_TIMESLICE_PARAMS, _set_slice),
+            ("INTERNAL_SET_TIMESLICE", channel_controls.NVA06C_CTRL_INTERNAL_SET_TIMESLICE_PARAMS, _set_slice),
+            ("GET_TIMESLICE", channel_controls.NVA06C_CTRL_GET_TIMESLICE_PARAMS, _get_slice),
+        )
     ),
     row(
         channel_controls,

@@ -82,22 +82,22 @@ class Bench:
         self.card.bars[0].write32(DOORBELL, self.channel.runlist << 16 | 5 if token is None else token)
         self.card.clock.sleep_us(50)
 
-    def second(self, number=6, runlist=None, objects=None):
+    def second(self, number=6, runlist=None, objects=None, userd=0x200, gpfifo=0x1800):
         """Return another channel of the same address space, on the same runlist or another; its GPFIFO is at 0x1800."""
-        at = Place(Aperture.VRAM, USERD + 0x200, 512)
+        at = Place(Aperture.VRAM, USERD + userd, 512)
         channel = Channel(
             number, self.channel.runlist if runlist is None else runlist, self.channel.engine_type,
-            self.channel.instance, self.channel.ramfc, at, None, None, 0x1800, ENTRIES, 0, False,
+            self.channel.instance, self.channel.ramfc, at, None, None, gpfifo, ENTRIES, 0, False,
             objects=objects or self.channel.objects, scheduled=True,
         )  # fmt: skip
         self.card.engines.add(channel)
         return channel
 
-    def submit(self, channel, *words, wait_us=50):
+    def submit(self, channel, *words, wait_us=50, at=0x4000):
         """Submit the first words of the second channel."""
-        self.poke(0x4000, struct.pack(f"<{len(words)}I", *words))
-        self.poke(0x1800, struct.pack("<II", 0x4000, len(words) << 10))
-        self.card.vram.write(USERD + 0x28C, struct.pack("<I", 1))
+        self.poke(at, struct.pack(f"<{len(words)}I", *words))
+        self.poke(channel.gpfifo_va, struct.pack("<II", at, len(words) << 10))
+        self.card.vram.write(channel.userd.address + 0x8C, struct.pack("<I", 1))
         self.card.bars[0].write32(DOORBELL, channel.runlist << 16 | channel.number)
         self.card.clock.sleep_us(wait_us)
 

@@ -334,3 +334,29 @@ def test_a_root_may_be_the_first_page_of_memory(bench):
     put(INSTANCE + 0x200, struct.pack("<Q", ROOT))
     bench.push(*semaphore(0x8000, 8, RELEASE))
     assert "the instance block has no page directory" in bench.failed[0][2]
+
+
+def test_an_invalidation_of_some_addresses_leaves_the_translations_of_others(bench):
+    """Pages 0x10 to 0x13 are moved to where 0x20 to 0x23 are; the size is in pages, and aligns the address down."""
+    source = [0x10000 + 0x1000 * page for page in range(4)]
+    for page, va in enumerate(source):
+        bench.poke(va, struct.pack("<I", page))
+        bench.poke(va + 0x10000, struct.pack("<I", 0x100 + page))
+
+    def seen():
+        for page, va in enumerate(source):
+            copy = [0, va, 0, 0x8000 + 4 * page, 4, 4, 4, 1]
+            bench.push(*incr(CE, 0x400, *copy), *incr(CE, 0x300, 0x182))
+        return [bench.word(0x8000 + 4 * page) for page in range(4)]
+
+    assert seen() == [0, 1, 2, 3]
+    entries = b"".join(struct.pack("<Q", 1 | 0x200000 + 0x20000 + 0x1000 * n >> 12 << 8) for n in range(4))
+    bench.card.vram.write(PTES + 8 * 0x10, entries)
+    assert seen() == [0, 1, 2, 3]
+    # two pages from 0x13 down to their alignment, then one page, then all
+    bench.push(*incr(HOST, 0x28, 0x13000 | 1, 0, 1, 0xA << 27))
+    assert seen() == [0, 1, 0x102, 0x103]
+    bench.push(*incr(HOST, 0x28, 0x10000, 0, 0x100000, 0xA << 27))
+    assert seen() == [0x100, 1, 0x102, 0x103]
+    bench.push(*incr(HOST, 0x28, 0, 0, 1, 0x9 << 27))
+    assert seen() == [0x100, 0x101, 0x102, 0x103]

@@ -46,6 +46,28 @@ def test_channels_of_a_runlist_take_turns_and_others_run_beside_them(bench, shar
         assert copy_us < second < copy_us + 300
 
 
+def test_the_channels_of_a_group_share_one_slice(bench):
+    """Two channels of a group and one beside them copy 4 ms each: the one alone has half of the engine."""
+    alone, second = bench.second(), bench.second(number=7, userd=0x400, gpfifo=0x1880)
+    second.slice = bench.channel.slice
+    bench.push(*long_copy(bench, 80), *semaphore(bench, 0x8000, 1, STAMPED))
+    bench.submit(second, *long_copy(bench, 80), *semaphore(bench, 0x8010, 1, STAMPED), at=0x5000)
+    bench.submit(alone, *long_copy(bench, 80), *semaphore(bench, 0x8020, 1, STAMPED))
+    bench.card.clock.sleep_us(16_000)
+    copy_us = 80 * (1 << 20) / 20_000
+    *_, at = order(bench, 0x8000, 0x8010, 0x8020)
+    assert 2 * copy_us - SLICE_US - 200 < at < 2 * copy_us + SLICE_US + 300
+
+
+def test_a_group_has_its_engine_for_as_long_as_was_set(bench):
+    other = bench.second()
+    bench.channel.slice.length_us = 3_000
+    bench.push(*long_copy(bench, 80))
+    bench.submit(other, *semaphore(bench, 0x8000, 1, STAMPED), wait_us=5_000)
+    (at,) = order(bench, 0x8000)
+    assert 2_900 < at < 3_300
+
+
 def test_a_short_job_does_not_wait_for_a_long_one(bench):
     other = bench.second()
     bench.push(*long_copy(bench, 200))
@@ -61,9 +83,18 @@ def test_a_channel_that_waits_leaves_the_engine_to_others(bench):
     assert (bench.word(0x8000), bench.gp_get, bench.failed) == (9, 1, [])
 
 
-@pytest.mark.parametrize("op", [0, 2, 3])
-def test_a_channel_may_yield_its_turn(bench, op):
+NOTHING, SLICE, GROUP = 0, 2, 3
+
+
+@pytest.mark.parametrize(
+    ("op", "grouped", "yields"),
+    [(NOTHING, False, 0), (SLICE, False, 1), (GROUP, False, 0), (GROUP, True, 1), (SLICE, True, 0)],
+)
+def test_a_channel_may_yield_its_turn_or_its_group_s(bench, op, grouped, yields):
+    """To the group's next channel, or with the group's slice to the next group, of which there may be none."""
     other = bench.second()
+    if grouped:
+        other.slice = bench.channel.slice
     # both are ready before the first may go on
     for one in (bench.channel, other):
         one.scheduled = False
@@ -76,7 +107,7 @@ def test_a_channel_may_yield_its_turn(bench, op):
         one.scheduled = True
         bench.card.engines.schedule(one, enable=True)
     bench.card.clock.sleep_us(200)
-    assert (bench.word(0x8000), bench.word(0x8010)) == (1, 0 if op == 0 else 1)
+    assert (bench.word(0x8000), bench.word(0x8010)) == (1, yields)
 
 
 def test_a_channel_that_is_stopped_goes_on_where_it_was(bench):

@@ -26,15 +26,16 @@ from ringup.autogen.nv import rm_ctrl_0000_system as system_controls
 from ringup.autogen.nv import rm_ctrl_0080 as device_controls
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
+from ringup.autogen.nv import rm_ctrl_channel as channels
 from ringup.autogen.structs import memory
 from ringup.errors import NotSupported
 from ringup.silicon import nvidia_kernel
 from ringup.silicon.nv.kernel import escapes
 from ringup.silicon.nv.kernel import uvm as uvm_driver
 
-CALLS = Path(__file__).parents[3] / "data/nv-rm/libcuda_calls.tsv"
+CALLS = Path(__file__).parents[3] / "data/nv-rm/libcuda_calls.txt"
 # what libcuda asks and this driver refuses: unknown shapes, and RESET_CHANNEL, whose purpose there is unknown
-REFUSED = {"20800145", "20808162", "20810108", "809909", "906f0102", "a06c0103", "801909", "20803801"}
+REFUSED = {"20800145", "20808162", "20810108", "809909", "906f0102", "801909", "20803801"}
 NONSTALL, DATALESS, HOST_EVENT = 0x08000000, 0x10000000, 35
 
 
@@ -139,6 +140,21 @@ def test_interrupts_and_errors_reach_the_files_that_listen(client):
     (source, index, code, _), more = client.event(loud)
     assert (source, index, code, more) == (heard, 0, 32, False)
     assert system.events.xids[-1][0] == 32
+
+
+def test_a_group_s_slice_is_set_and_told(client):
+    params = client.make(rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, engineType=9)
+    group = client.alloc(client.device, classes.KEPLER_CHANNEL_GROUP_A, params)
+    channel, _ = copier(client, parent=group)
+    slice_of = client.make(channels.NVA06C_CTRL_GET_TIMESLICE_PARAMS)
+    assert client.control(group, channels.NVA06C_CTRL_CMD_GET_TIMESLICE, slice_of).timesliceUs == 1024
+    wanted = client.make(channels.NVA06C_CTRL_SET_TIMESLICE_PARAMS, timesliceUs=5000)
+    client.control(group, channels.NVA06C_CTRL_CMD_SET_TIMESLICE, wanted)
+    (made,) = client.system.manager.numbers
+    assert made.slice.length_us == 5000
+    channel.submit(*channel.release(1))
+    client.system.sleep_us(50)
+    assert channel.semaphore == 1
 
 
 def test_own_pages_are_memory_that_the_card_reads(client):
