@@ -108,6 +108,10 @@ UNITS = {
     **dict.fromkeys(("UMOV", "VOTEU"), Unit.UNIFORM_MOVE), **dict.fromkeys(("ULDC", "LDCU"), Unit.UNIFORM_CONSTANT),
 }  # fmt: skip
 SCOREBOARDED = (Unit.SLOW, Unit.ADDRESS, Unit.FP64)
+# Cycles from an instruction that takes a scoreboard to one that may wait for it. Source: NAK, calc_instr_deps.rs.
+SCOREBOARD_CYCLES = 2
+# Cycles from a reader of fixed latency to a writer of a slow unit. Source: write_after_read of both tables.
+WRITE_AFTER_READ = 2
 
 
 def unit_of(ins: Instruction) -> Unit:
@@ -120,6 +124,21 @@ def unit_of(ins: Instruction) -> Unit:
     if found is None:
         return Unit.UNIFORM if ins.name[0] == "U" else Unit.SLOW
     return found
+
+
+def issue_cycles(target: str, ins: Instruction) -> int:
+    """Return how many cycles after an instruction the warp's next one may issue, whatever that one reads.
+
+    Source: Mesa's NAK, calc_instr_deps.rs, exec_latency (MIT).
+    """
+    if ins.name in ("BAR", "MEMBAR"):
+        return 5 if target == "sm_75" else 6
+    return 1
+
+
+def starts_late(target: str, unit: Unit) -> bool:
+    """Return whether a unit takes part in `WRITE_AFTER_READ` as a writer: on Turing halves run in that of f64."""
+    return unit in SCOREBOARDED or (target == "sm_75" and unit in (Unit.HALF, Unit.HALF_ALU))
 
 
 def register_cycles(target: str, writer: Unit, reader: Unit) -> int:

@@ -12,10 +12,14 @@ from typing import NamedTuple
 
 from ringup.silicon.shader.nv.decoding.instruction import NO_BARRIER, Instruction, Kind
 from ringup.silicon.shader.nv.strict.latencies import (
+    SCOREBOARD_CYCLES,
     SCOREBOARDED,
+    WRITE_AFTER_READ,
     Unit,
+    issue_cycles,
     predicate_cycles,
     register_cycles,
+    starts_late,
     uniform_cycles,
     unit_of,
 )
@@ -55,6 +59,10 @@ class Tracker:
         self.target, self.cycle = target, 0
         self._writes: dict[Register, _Write] = {}
         self._reads: dict[Register, list[_Read]] = {}
+        # the cycle in which a register was last read by an instruction of fixed latency, and the lanes
+        self._taken: dict[int, tuple[int, int]] = {}
+        # the cycle in which an instruction last took a scoreboard
+        self._scoreboards: dict[int, int] = {}
         # lanes that hold something
         self._defined: dict[Register, int] = {}
         self._ins: Instruction | None = None
@@ -74,13 +82,20 @@ class Tracker:
             if one.barrier is not None or self.cycle - one.cycle <= LONGEST
         }
         other._reads = {key: list(reads) for key, reads in self._reads.items()}
+        for number, (cycle, lanes) in self._taken.items():
+            if self.cycle - cycle < WRITE_AFTER_READ:
+                other._taken[number] = cycle - self.cycle, lanes
+        for number, cycle in self._scoreboards.items():
+            if self.cycle - cycle < SCOREBOARD_CYCLES:
+                other._scoreboards[number] = cycle - self.cycle
         return other
 
     def state(self) -> frozenset[object]:
         """Return what distinguishes this history from another one, of a fresh copy."""
         writes = ((key, one.cycle, one.unit, one.barrier) for key, one in self._writes.items())
         reads = ((key, one.barriers) for key, found in self._reads.items() for one in found)
-        return frozenset((*writes, *reads))
+        taken = ((number, *one) for number, one in self._taken.items())
+        return frozenset((*writes, *reads, *taken, *self._scoreboards.items()))
 
     def begin(self, ins: Instruction) -> None:
         """Take up an instruction: its scoreboards have been waited for."""
@@ -98,6 +113,9 @@ class Tracker:
             self._wait(ins.control.waits)
 
     def _wait(self, mask: int) -> None:
+        for barrier, cycle in self._scoreboards.items():
+            if mask >> barrier & 1 and self.cycle - cycle < SCOREBOARD_CYCLES:
+                raise HazardError(f"scoreboard {barrier} is waited for {self.cycle - cycle} cycle after it was taken")
         done = [key for key, one in self._writes.items() if one.barrier is not None and mask >> one.barrier & 1]
         for key in done:
             del self._writes[key]
@@ -155,6 +173,10 @@ class Tracker:
             if one.lanes & self._mask or file in "UQ":
                 awaited = _awaited(*one.barriers) if one.barriers else "a scoreboard has been waited for"
                 raise HazardError(f"{_name(key)} is overwritten before {awaited}: {one.text} reads it")
+        if file == "R" and starts_late(self.target, self._unit):
+            cycle, lanes = self._taken.get(number, (-LONGEST, 0))
+            if self.cycle - cycle < WRITE_AFTER_READ and lanes & self._mask:
+                raise HazardError(f"{_name(key)} is overwritten {self.cycle - cycle} cycle after it was read")
         self._written.append(key)
 
     def is_undefined(self, file: str, number: int, lanes: int) -> int:
@@ -166,11 +188,20 @@ class Tracker:
         ins = self._ins
         assert ins is not None
         control, unit = ins.control, self._unit
+        needed = issue_cycles(self.target, ins)
+        if max(control.stall, 1) < needed:
+            raise HazardError(f"the next instruction issues {control.stall} cycles after it; that takes {needed}")
         scoreboarded = unit in SCOREBOARDED
         if scoreboarded:
             barriers = tuple(one for one in (control.read_barrier, control.write_barrier) if one != NO_BARRIER)
             for key in set(self._read):
                 self._reads.setdefault(key, []).append(_Read(barriers, self._mask, ins.text))
+            for taken in barriers:
+                self._scoreboards[taken] = self.cycle
+        elif not starts_late(self.target, unit):
+            for file, number in self._read:
+                if file == "R":
+                    self._taken[number] = self.cycle, self._mask
         undefined = self._undefined if self._read else 0
         for place, key in enumerate(self._written):
             is_high = unit is Unit.WIDE_LOW and (place == 1 or ins.has("HI"))

@@ -26,7 +26,7 @@ from nak.programs import PROGRAMS
 TARGETS = ("sm_75", "sm_86", "sm_89")
 WORD_BYTES, NO_BARRIER = 16, 7
 # Bits of the control word. Source: Mesa's NAK, sm70_encode.rs.
-STALL, WRITE_BARRIER, WAITS = 105, 110, 116
+STALL, WRITE_BARRIER, READ_BARRIER, WAITS = 105, 110, 113, 116
 
 
 def run(target, program, words=None, engine=Interpreter):
@@ -71,25 +71,27 @@ def test_a_constant_at_the_end_of_its_bank_is_translated():
 
 
 def damaged(target, words):
-    """Yield each way to cut a stall count by one, to leave out a scoreboard of a result, or a wait for one.
+    """Yield each way to cut a stall count by one, to leave out a scoreboard, or a wait for one.
 
-    Left out are what breaks no rule: the wait of an EXIT, and stall counts that are no latency of a result: of
-    barriers, fences, and of f64, which has scoreboards too.
+    Left out is what is no hazard: that EXIT waits for what stores have read (compilers of NVIDIA do not do so), and the
+    two cycles behind a NOP.
     """
     for at, word in enumerate(words):
         ins = decode(target, word)
         changed = []
-        if ins.control.stall > 2 and ins.name not in ("BAR", "MEMBAR", "DADD", "DMUL", "DFMA"):
+        if ins.control.stall > 1 and ins.name != "NOP":
             changed.append(word - (1 << STALL))
         if ins.control.write_barrier != NO_BARRIER:
             changed.append(word | NO_BARRIER << WRITE_BARRIER)
+        if ins.control.read_barrier != NO_BARRIER and decode(target, words[at + 1]).name != "EXIT":
+            changed.append(word | NO_BARRIER << READ_BARRIER)
         if ins.name != "EXIT":
             changed += [word ^ 1 << WAITS + one for one in range(6) if ins.control.waits >> one & 1]
         for other in changed:
             yield [*words[:at], other, *words[at + 1 :]]
 
 
-# In loops NAK's counts are those of the worst path.
+# In the loop NAK takes the longest latency at the end of a block: four cuts there break no rule on any path.
 STRAIGHT = [name for name in PROGRAMS if "loop" not in name]
 
 
@@ -104,7 +106,7 @@ def test_every_shortened_stall_and_dropped_scoreboard_is_caught(target):
             with pytest.raises(GuestError, match="hazard at"):
                 run(target, program, changed)
             count += 1
-    assert count >= 180
+    assert count >= 290
 
 
 def found_in(target, words):
