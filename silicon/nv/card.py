@@ -25,6 +25,7 @@ from ringup.silicon.nv.firmware.fwsec import Fwsec
 from ringup.silicon.nv.gsp.firmware import GspFirmware
 from ringup.silicon.nv.gsp.ports import Boot
 from ringup.silicon.nv.gsp_side import GspEvents, GspMemory
+from ringup.silicon.nv.host import channel_ram
 from ringup.silicon.nv.host.host import Host
 from ringup.silicon.nv.memory.access_counters import AccessCounters
 from ringup.silicon.nv.memory.fault_buffers import Buffer, Which
@@ -100,6 +101,7 @@ class VirtualNvidia(SlotCard):
         self.engines = Host(
             chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse
         )
+        channel_ram.wire(registers, boards.find(chip.name), self.engines)
         self.engines.core = Translator(chip.cores)
         self.engines.replayable = self._fault_buffers()
         self.windows.on_replay = self.engines.replay

@@ -82,7 +82,9 @@ class Tiled:
 
 
 class CopyEngine(ClassEngine):
-    """One object of a copy class. `code`: what the GSP calls an error of this engine."""
+    """One object of a copy class. `code`: what the GSP calls an error of this engine. A copy may be made again."""
+
+    repeats = True
 
     def __init__(self, class_id: int, context: Context, code: int) -> None:
         super().__init__(class_id, methods.METHODS[class_id], context, code)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple, Protocol
 
 from ringup.autogen.layout import Word
+from ringup.autogen.nv import error_notifier as errors
 from ringup.silicon.nv.compute.launch import Core
-from ringup.silicon.nv.memory.space import AddressSpace
+from ringup.silicon.nv.memory.space import AddressSpace, PageFault
 from ringup.silicon.nv.memory.windows import Memory
 
 # what an action takes: microseconds until each next step; None if it takes none
@@ -42,7 +43,8 @@ class Context:
     """What an engine knows of its channel and its card.
 
     `privileged`: it may use physical addresses. `notify` sends the engine's interrupt that does not stall. `note` adds
-    an event of a kind to the card's log. `core` returns the shader cores, None if the card has none.
+    an event of a kind to the card's log. `core` returns the shader cores, None if the card has none. `faulted` returns
+    whether software is asked to handle a page fault.
     """
 
     space: AddressSpace
@@ -52,6 +54,7 @@ class Context:
     notify: Callable[[], None]
     note: Callable[[str, str], None]
     core: Callable[[], Core | None]
+    faulted: Callable[[PageFault], bool]
 
 
 class Engine(Protocol):
@@ -128,11 +131,39 @@ class Methods:
         return self.get(upper) << 32 | self.get(lower)
 
 
+def repeated(
+    what: Callable[[], Progress], faulted: Callable[[PageFault], bool], *, again: bool = True
+) -> Iterator[float]:
+    """Do something, and do it again from its start for as often as software handles its page fault.
+
+    Raises the `PageFault` that nobody handles, and `Lacking` if it cannot be done `again`. GUESS: metal goes on in the
+    middle of a copy.
+    """
+    while True:
+        try:
+            progress = what()
+            if progress is not None:
+                yield from progress
+        except PageFault as fault:
+            if not faulted(fault):
+                raise
+            # the channel is off its runlist until then
+            yield 0.0
+            if not again:
+                code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+                raise Lacking(f"{fault}: replaying an access is not modelled", code) from fault
+        else:
+            return
+
+
 class ClassEngine:
     """One object: keeps the data of its methods, and acts on some of them. `code`: what its errors are called.
 
-    `actions` by address get a method's data. `streams` by address get the data of a run that does not increment.
+    `repeats`: what an action does may be done again after a page fault. `actions` by address get a method's data.
+    `streams` by address get the data of a run that does not increment.
     """
+
+    repeats = False
 
     def __init__(self, class_id: int, table: Table, context: Context, code: int) -> None:
         self.class_id, self.methods, self.context, self.code = class_id, Methods(table), context, code
@@ -174,8 +205,8 @@ class ClassEngine:
             if at not in names:
                 raise Refused(f"method {at:#x} is none of class {self.class_id:#x}")
             values[at] = value
-            if (action := actions.get(at)) is not None and (progress := action(value)) is not None:
-                yield from progress
+            if (action := actions.get(at)) is not None:
+                yield from repeated(partial(action, value), self.context.faulted, again=self.repeats)
             if step == 2 and index == 0 and at + DWORD in self.streams and len(data) > 1:
                 values[at + DWORD] = data[-1]
                 yield from self.streams[at + DWORD](data[1:]) or ()

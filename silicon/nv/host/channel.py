@@ -9,17 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.compute.launch import Core
 from ringup.silicon.nv.engines import classes
-from ringup.silicon.nv.engines.engine import Context, Engine, Lacking
+from ringup.silicon.nv.engines.engine import Context, Engine, Lacking, repeated
 from ringup.silicon.nv.host.methods import Effects, HostMethods
 from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Control, Entry, Parser, Run, entry
 from ringup.silicon.nv.memory.fault_buffers import Origin
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu
-from ringup.silicon.nv.memory.space import AddressSpace, Client
+from ringup.silicon.nv.memory.space import AddressSpace, Client, PageFault
 from ringup.silicon.nv.memory.windows import TARGETS, Memory
 from ringup.silicon.nv.rm import parts
 
@@ -56,8 +57,12 @@ class Card(Protocol):
         """Do what an invalidation asks for about accesses that wait after a page fault."""
         ...
 
-    def faults_cleared(self) -> None:
-        """Let accesses go on after page faults that need no replay."""
+    def fault_cleared(self, token: int) -> None:
+        """Let the channel that a token names go on after a page fault that needs no replay."""
+        ...
+
+    def faulted(self, running: RunningChannel, fault: PageFault) -> bool:
+        """Offer a channel's page fault to software; if that takes it, the channel is off its runlist until then."""
         ...
 
     def host_client(self, channel: parts.Channel) -> Client:
@@ -79,6 +84,8 @@ class RunningChannel:
     def __init__(self, card: Card, channel: parts.Channel) -> None:
         self._card, self.channel = card, channel
         self._get = 0
+        # what the host fetched last: an entry, or a segment
+        self._fetched = b""
         self._parser = Parser()
         # the object of each subchannel, and all by subchannel and class: binding one again leaves its state
         self._bound: dict[int, Engine | None] = {}
@@ -97,12 +104,22 @@ class RunningChannel:
                 self._invalidate,
                 self._yield,
                 card.replay,
-                card.faults_cleared,
+                card.fault_cleared,
             )
         )
         self._context = Context(
-            self._space, card.memory, channel.privileged, card.now_ns, self._notify, self._note, lambda: card.core
+            self._space,
+            card.memory,
+            channel.privileged,
+            card.now_ns,
+            self._notify,
+            self._note,
+            lambda: card.core,
+            self._faulted,
         )
+
+    def _faulted(self, fault: PageFault) -> bool:
+        return self._card.faulted(self, fault)
 
     @property
     def waits_for(self) -> str:
@@ -166,7 +183,10 @@ class RunningChannel:
             if put >= channel.gpfifo_entries:
                 raise BadPushbuffer(f"GP_PUT is {put} in a GPFIFO of {channel.gpfifo_entries} entries")
             self._directory = self._root()
-            raw = self._space.read(channel.gpfifo_va + ENTRY_BYTES * self._get, ENTRY_BYTES)
+            yield from repeated(
+                partial(self._fetch, channel.gpfifo_va + ENTRY_BYTES * self._get, ENTRY_BYTES), self._faulted
+            )
+            raw = self._fetched
             one = entry(int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little"))
             self._get = (self._get + 1) % channel.gpfifo_entries
             yield FETCH_US
@@ -181,7 +201,8 @@ class RunningChannel:
             return
         if one.conditional and self._parser.within_run:
             raise BadPushbuffer("a segment that is fetched conditionally continues a run of methods")
-        words = struct.unpack(f"<{one.dwords}I", self._space.read(one.gpu_va, 4 * one.dwords))
+        yield from repeated(partial(self._fetch, one.gpu_va, 4 * one.dwords), self._faulted)
+        words = struct.unpack(f"<{one.dwords}I", self._fetched)
         spent_us = 0.0
         for run in self._parser.runs(words):
             if run.address >= HOST_METHODS_END:
@@ -192,6 +213,9 @@ class RunningChannel:
             if spent_us > FETCH_US:
                 yield spent_us
                 spent_us = 0.0
+
+    def _fetch(self, gpu_va: int, size_bytes: int) -> None:
+        self._fetched = self._space.read(gpu_va, size_bytes)
 
     def _control(self, one: Entry) -> None:
         if one.opcode in (Control.GP_CRC, Control.PB_CRC):
@@ -205,9 +229,7 @@ class RunningChannel:
             if address >= HOST_METHODS_END:
                 yield from self._engine(run.subchannel).run(address, run.step, run.data[index:])
                 return
-            progress = self._host.run(run.subchannel, address, data)
-            if progress is not None:
-                yield from progress
+            yield from repeated(partial(self._host.run, run.subchannel, address, data), self._faulted)
 
     # --- objects ------------------------------------------------------------------------------------------------------
     def _engine(self, subchannel: int) -> Engine:

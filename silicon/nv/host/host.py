@@ -158,63 +158,96 @@ class Host:
 
     def _wake(self, running: RunningChannel) -> None:
         runlist = self._runlist(running.channel)
-        if running not in runlist:
+        if running not in runlist and running not in self._faulted:
             going = self._stopped.pop(running, None)
             runlist.add(running, running.run() if going is None else going, WAKE_US)
 
     def _ended(self, running: RunningChannel, error: Stop | None) -> None:
         """Report the error of a channel, if it did not just run out of work."""
         if isinstance(error, PageFault):
-            self._fault(running, error)
+            code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+            self._fail(running, code, "fault", str(error), error.report)
         elif isinstance(error, BadPushbuffer):
             self._fail(running, errors.ROBUST_CHANNEL_PBDMA_ERROR, "violation", str(error))
         elif isinstance(error, Refused):
             self._fail(running, error.code or errors.ROBUST_CHANNEL_GR_CLASS_ERROR, error.kind, str(error))
 
     # --- page faults ------------------------------------------------------------------------------------------------
-    def _fault(self, running: RunningChannel, fault: PageFault) -> None:
-        """Put a fault where software handles it, and let the channel wait; else stop it.
+    def faulted(self, running: RunningChannel, fault: PageFault) -> bool:
+        """Put a fault where software handles it, and take the channel off its runlist; return whether that was done.
 
         Accesses of shaders may be replayed, those of copies and of the host may be handled, all if the instance block
         says so. Source: _kgmmuFaultEntryRmServiceable_GV100 of NVIDIA's open kernel modules.
         """
-        origin = running.origin()
-        taken = False
+        origin, taken, channel = running.origin(), False, running.channel
         if origin.replays and not fault.client.hub and self.replayable is not None:
             taken = self.replayable.put(packet(fault, origin, self.now_ns(), replayable=True))
         elif origin.replays and fault.client.unit != clients.FRONT_END:
             taken = self.offer_fault(packet(fault, origin, self.now_ns(), replayable=False))
         if not taken:
-            self._fail(running, errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT, "fault", str(fault), fault.report)
-            return
-        channel = running.channel
+            return False
         self.log.note(
             "host", "fault", "channel {} on runlist {} waits after {}", channel.number, channel.runlist, fault
         )
         self._faulted[running] = fault
+        going = self._runlist(channel).remove(running)
+        if going is not None:
+            self._stopped[running] = going
+        return True
 
-    def cancel_faults(self, chosen: Callable[[Channel], bool] = lambda channel: True, *, lacks: str = "") -> None:
-        """Stop channels that wait after a fault: software could not handle it, or the model `lacks` what comes then."""
+    def enabled(self, runlist: int, number: int) -> bool:
+        """Return whether a channel is there, and scheduled."""
+        running = self._channels.get((runlist, number))
+        return running is not None and running.channel.scheduled
+
+    def fault_of(self, runlist: int, number: int) -> PageFault | None:
+        """Return the fault that a channel waits after; None if it does not."""
+        running = self._channels.get((runlist, number))
+        return None if running is None else self._faulted.get(running)
+
+    def clear_fault(self, runlist: int, number: int) -> None:
+        """Note that a channel's fault was handled: it goes on at its next doorbell."""
+        running = self._channels.get((runlist, number))
+        if running is not None:
+            self._faulted.pop(running, None)
+
+    def fault_cleared(self, token: int) -> None:
+        """Let a channel go on whose fault, of a copy or of the host, was handled. GUESS: a token without a runlist
+        names the channel of that number on any.
+        """
+        runlist, number = token >> 16 & 0x7F, token & 0xFFF
+        for running, fault in list(self._faulted.items()):
+            channel = running.channel
+            if fault.client.hub and channel.number == number and runlist in (0, channel.runlist):
+                self._go_on(running)
+
+    def _go_on(self, running: RunningChannel) -> None:
+        del self._faulted[running]
+        if running.channel.scheduled:
+            self._wake(running)
+
+    def cancel_faults(self, chosen: Callable[[Channel], bool] = lambda channel: True) -> None:
+        """Stop channels that wait after a fault: software could not handle it."""
         for running, fault in list(self._faulted.items()):
             if chosen(running.channel):
                 del self._faulted[running]
-                text = f"{fault}: {lacks} is not modelled" if lacks else str(fault)
-                kind = "unmodelled" if lacks else "fault"
+                self._stopped.pop(running, None)
                 # later, as this is asked for in the middle of other work
                 code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
-                self._clock.after(0, partial(self._fail, running, code, kind, text, "" if lacks else fault.report))
+                self._clock.after(0, partial(self._fail, running, code, "fault", str(fault), fault.report))
 
     def replay(self, what: int) -> None:
-        """Replay or cancel accesses that wait. An access cannot be made again here, so its channel stops."""
+        """Replay or cancel accesses that wait in the buffer for that."""
         again = what in (
             methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START,
             methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START_ACK_ALL,
         )
-        self.cancel_faults(lacks="replaying an access" if again else "")
-
-    def faults_cleared(self) -> None:
-        """Let accesses of copies and the host go on. They cannot be made again here, so their channels stop."""
-        self.cancel_faults(lacks="going on after a fault")
+        if not again:
+            self.cancel_faults()
+            return
+        for running, fault in list(self._faulted.items()):
+            if not fault.client.hub:
+                self._go_on(running)
 
     def _fail(self, running: RunningChannel, code: int, kind: str, why: str, report: str = "") -> None:
         """Log what happened. The driver gets that text, or the report that metal's firmware makes of it."""

@@ -42,7 +42,7 @@ class Effects:
     `bind` binds an object to a subchannel. `invalidate` drops translations: of an address space's root, or all for
     None. `reference` stores the reference count. `yields` gives up the channel's turn: to its group, or, if the
     argument is true, with what is left of the group's slice. `replay` says what becomes of
-    accesses that wait after a page fault, `cleared` that faults which need no replay were handled.
+    accesses that wait after a page fault, `cleared` that the fault of a channel, named as by a doorbell, was handled.
     """
 
     space: AddressSpace
@@ -53,7 +53,7 @@ class Effects:
     invalidate: Callable[[int | None, int, int], None]
     yields: Callable[[bool], None]
     replay: Callable[[int], None]
-    cleared: Callable[[], None]
+    cleared: Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class HostMethods:
         elif name == "YIELD":
             return self._yield(methods.YIELD(data))
         elif name == "CLEAR_FAULTED":
-            effects.cleared()
+            effects.cleared(methods.CLEAR_FAULTED(data).handle)
         return None
 
     def _yield(self, word: methods.YIELD) -> Iterator[float] | None:

@@ -7,6 +7,8 @@ import struct
 
 import pytest
 
+from ringup.silicon.nv.rm.boards import rows
+
 INSTANCE = 0x105000
 CE, COMPUTE, HOST = 4, 1, 0
 GET, PUT, SIZE = (0xB83028, 0xB8302C, 0xB83030)
@@ -14,6 +16,8 @@ INVALIDATE = 0xB830B0
 OVERFLOW, CORRUPTED, VALID = 1 << 31, 1 << 30, 1 << 31
 REPLAYABLE_VECTOR = 64
 MMU_FAULT = 31
+# the lowest directory of the channel's tables, and a free page for one more
+PD0, NEW_TABLE = 0x103000, 0x10A000
 
 
 def handle_faults(bench):
@@ -109,7 +113,7 @@ def test_a_cancelled_fault_stops_its_channel_and_a_replay_is_not_modelled(replay
     replaying.card.clock.sleep_us(10)
     code, text = replaying.error
     assert code == MMU_FAULT
-    assert "replaying an access is not modelled" in text
+    assert "read of 0x712345678: PDE: replaying an access is not modelled" in text
 
 
 def test_the_pointers_of_a_fault_buffer(replaying):
@@ -181,14 +185,77 @@ def test_a_copys_fault_is_offered_to_the_cpu(bench, allowed):
     )
 
 
-def test_faults_that_were_handled_would_go_on(bench):
+def mapped(bench, va):
+    """Map a page of the channel's, far from the others, to the VRAM of its page 0x30."""
+    put = bench.card.vram.write
+    put(PD0 + 16 * (va >> 21), struct.pack("<QQ", 0, 2 | NEW_TABLE >> 12 << 8))
+    put(NEW_TABLE + 8 * (va >> 12 & 511), struct.pack("<Q", 1 | 0x230000 >> 12 << 8))
+
+
+def test_a_copy_whose_fault_was_handled_is_made(bench):
+    """By CLEAR_FAULTED of another channel, as on Turing."""
+    bench.card.engines.offer_fault = lambda packet: True
+    handle_faults(bench)
+    bench.poke(0x30678, b"managed memory")
+    bench.push(*bad_copy(bench), *bench.incr(HOST, 0x5C, 0x8000, 0, 7, 0, 1))
+    other = bench.second(7)
+    mapped(bench, 0x1234_5678)
+    # a doorbell changes nothing, nor does a clearing that names another channel
+    bench.ring()
+    bench.submit(other, *bench.incr(HOST, 0x84, 6))
+    assert (bench.word(0x8000), bench.failed) == (0, [])
+    assert "waits after read" in bench.card.witness.unfinished()[0].text
+    bench.poke(0x4000, struct.pack("<2I", *bench.incr(HOST, 0x84, bench.channel.runlist << 16 | 5)))
+    bench.poke(0x1808, struct.pack("<II", 0x4000, 2 << 10))
+    bench.card.vram.write(0x106000 + 0x28C, struct.pack("<I", 2))
+    bench.ring(other.runlist << 16 | 7)
+    assert (bench.peek(0x10000, 14), bench.word(0x8000), bench.failed) == (b"managed memory", 7, [])
+    assert not bench.card.witness.unfinished()
+
+
+@pytest.mark.parametrize("of_host", [True, False])
+def test_the_channel_ram_shows_a_fault_and_clears_it(bench, of_host):
+    """As UVM does on Ampere: the bit, its reset, the runlist's own doorbell. A second fault waits again."""
+    bench.card.engines.offer_fault = lambda packet: True
+    handle_faults(bench)
+    engine = next(one for one in rows.find("ga102").engines if one.runlist == bench.channel.runlist)
+    register, doorbell = engine.channel_ram_base + 4 * 5, engine.runlist_base + 0x90
+    enabled, faulted, reset = 1 << 1, 1 << 4 if of_host else 1 << 5, 0x11 if of_host else 0x21
+    assert rd(bench, register) == enabled
+    if of_host:
+        bench.push(*bench.incr(HOST, 0x5C, 0x1234_5000, 0, 9, 0, 1))
+    else:
+        bench.push(*bad_copy(bench, write=True))
+    for _ in range(2):
+        assert rd(bench, register) == enabled | faulted
+        bench.card.bars[0].write32(register, reset)
+        bench.card.bars[0].write32(doorbell, 5)
+        bench.card.clock.sleep_us(50)
+    mapped(bench, 0x1234_5678)
+    bench.card.bars[0].write32(register, reset)
+    assert rd(bench, register) == enabled
+    bench.card.bars[0].write32(doorbell, 5)
+    bench.card.clock.sleep_us(50)
+    assert bench.failed == []
+    assert bench.word(0x30000) == 9 if of_host else bench.peek(0x30678, 16) == bench.peek(0x10000, 16)
+
+
+def test_a_channel_that_waits_after_a_fault_and_is_taken_away(bench):
+    """Its schedule is stopped and started, and it still waits; then it is freed, and nothing is left."""
     bench.card.engines.offer_fault = lambda packet: True
     handle_faults(bench)
     bench.push(*bad_copy(bench))
-    other = bench.second(7)
-    # CLEAR_FAULTED of another channel
-    bench.submit(other, *bench.incr(HOST, 0x84, 5))
-    assert "going on after a fault is not modelled" in bench.error[1]
+    for enable in (False, True):
+        bench.channel.scheduled = enable
+        bench.card.engines.schedule(bench.channel, enable=enable)
+    bench.card.clock.sleep_us(2_000)
+    assert bench.gp_get == 0
+    assert bench.card.witness.unfinished()
+    bench.card.engines.remove(bench.channel)
+    assert not bench.card.witness.unfinished()
+    bench.card.engines.cancel_faults()
+    bench.card.clock.sleep_us(50)
+    assert bench.failed == []
 
 
 @pytest.mark.parametrize(
@@ -200,7 +267,7 @@ def test_faults_that_were_handled_would_go_on(bench):
 )  # fmt: skip
 def test_a_fault_is_told_as_nvidias_driver_logs_it(bench, words, report):
     seen = []
-    bench.card.engines._fault = lambda running, fault: seen.append(fault.report)
+    bench.card.engines.faulted = lambda running, fault: seen.append(fault.report) or False
     subchannel, write = words
     if subchannel == CE:
         bench.push(*bad_copy(bench, write=write))
