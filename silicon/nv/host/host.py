@@ -24,7 +24,7 @@ from ringup.silicon.nv.memory.gmmu import Gmmu
 from ringup.silicon.nv.memory.space import Client, PageFault
 from ringup.silicon.nv.memory.windows import Memory
 from ringup.silicon.nv.rm.boards import rows
-from ringup.silicon.nv.rm.parts import Channel
+from ringup.silicon.nv.rm.parts import Channel, MmuFault
 
 # from the doorbell to the first fetch; GUESS
 WAKE_US = 2.0
@@ -165,8 +165,7 @@ class Host:
     def _ended(self, running: RunningChannel, error: Stop | None) -> None:
         """Report the error of a channel, if it did not just run out of work."""
         if isinstance(error, PageFault):
-            code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
-            self._fail(running, code, "fault", str(error), error.report)
+            self._stop_by(error, running)
         elif isinstance(error, BadPushbuffer):
             self._fail(running, errors.ROBUST_CHANNEL_PBDMA_ERROR, "violation", str(error))
         elif isinstance(error, Refused):
@@ -233,8 +232,7 @@ class Host:
                 del self._faulted[running]
                 self._stopped.pop(running, None)
                 # later, as this is asked for in the middle of other work
-                code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
-                self._clock.after(0, partial(self._fail, running, code, "fault", str(fault), fault.report))
+                self._clock.after(0, partial(self._stop_by, fault, running))
 
     def replay(self, what: int) -> None:
         """Replay or cancel accesses that wait in the buffer for that."""
@@ -248,6 +246,12 @@ class Host:
         for running, fault in list(self._faulted.items()):
             if not fault.client.hub:
                 self._go_on(running)
+
+    def _stop_by(self, fault: PageFault, running: RunningChannel) -> None:
+        """Stop a channel by a page fault that nobody handles."""
+        running.channel.mmu_faults.append(MmuFault(fault.gpu_va, fault.kind, fault.write))
+        code = errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+        self._fail(running, code, "fault", str(fault), fault.report)
 
     def _fail(self, running: RunningChannel, code: int, kind: str, why: str, report: str = "") -> None:
         """Log what happened. The driver gets that text, or the report that metal's firmware makes of it."""

@@ -18,6 +18,7 @@ from ringup.silicon.nv.rm.classes import ClassRow, Kind
 from ringup.silicon.nv.rm.objects import (
     AddressSpace,
     Client,
+    Debugged,
     EngineObject,
     Group,
     Resource,
@@ -267,6 +268,22 @@ def _runs(row: ClassRow, kind: EngineKind) -> bool:
     return wanted[suffix] is kind
 
 
+def _debugger(manager: Manager, made: Resource, params: rm_alloc.NV83DE_ALLOC_PARAMETERS) -> None:
+    """Attach a debugger to a graphics or compute object. Source: ksmdbgssnConstruct, kernel_sm_debugger_session.c."""
+    if params.hDebuggerClient_Obsolete:
+        raise RmError(status.NV_ERR_INVALID_ARGUMENT, "a debugger's client is named in the old way")
+    owner = manager.clients.client(params.hAppClient or made.client.handle)
+    found = owner.resources.get(params.hClass3dObject)
+    if found is None:
+        raise RmError(
+            status.NV_ERR_INVALID_OBJECT_PARENT, f"{params.hClass3dObject:#x} is nothing of {owner.handle:#x}"
+        )
+    if found.row.kind is not Kind.GRAPHICS:
+        raise RmError(status.NV_ERR_INVALID_OBJECT, f"{found} is no graphics or compute object")
+    made.state = Debugged(state_of(found, EngineObject).channel)
+    found.dependants.append(made)
+
+
 def event_place(client: Client, parent: int, row: ClassRow, params: Any) -> tuple[ClassRow, int]:
     """Return the class and parent that an event really gets; _fixupAllocParams. `params`: NV0005_ALLOC_PARAMETERS.
 
@@ -348,4 +365,5 @@ _MAKERS: dict[Kind, Callable[[Manager, Resource, Any], None]] = {
     Kind.VIDEO: _engine_object,
     Kind.SOFTWARE: _engine_object,
     Kind.EVENT: _event,
+    Kind.DEBUGGER: _debugger,
 }

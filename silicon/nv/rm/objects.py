@@ -86,6 +86,13 @@ class EngineObject(State):
 
 
 @dataclass(eq=False, slots=True)
+class Debugged(State):
+    """A debugger's session: the channel whose object it is for."""
+
+    channel: Channel
+
+
+@dataclass(eq=False, slots=True)
 class Paged(State):
     """Memory that a caller described page by page: addresses of its pages, all in one aperture."""
 

@@ -92,6 +92,15 @@ class PageDirectory:
     entries: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class MmuFault:
+    """A page fault that stopped a channel. `kind`: NV_PFAULT_FAULT_TYPE_*."""
+
+    gpu_va: int
+    kind: int
+    write: bool
+
+
 @dataclass(eq=False, slots=True)
 class Slice:
     """How long channels have their engine before the next ones: one value for all channels of a group.
@@ -132,6 +141,8 @@ class Channel:
     stopped: bool = False
     # page faults in its address space may be handled and need not stop it
     replays: bool = False
+    # those that did stop it, the oldest first
+    mmu_faults: list[MmuFault] = field(default_factory=list)
     slice: Slice = field(default_factory=Slice)
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from ringup.silicon.nv.gsp.firmware import Phase
 from ringup.silicon.nv.gsp.ports import Aperture
+from ringup.silicon.nv.rm.parts import MmuFault
 
 OK, INVALID_ARGUMENT, INVALID_CLASS, INVALID_OBJECT, INVALID_STATE, NOT_SUPPORTED = 0, 0x1F, 0x22, 0x31, 0x40, 0x56
+INVALID_HANDLE, INVALID_PARENT = 0x33, 0x36
 CLIENT = 0xC1D00001
 ALLOC_MEMORY, UNLOADING, INIT_DONE, RC_TRIGGERED, OS_ERROR_LOG = 4, 47, 0x1001, 0x1004, 0x1006
 HOST = 0x1_0000_0000
@@ -83,6 +85,50 @@ def test_a_group_fails_together(up):
     assert struct.unpack_from("<4I", failed.body)[1::2] == (5, 1)
     for number in (4, 5):
         assert cpu.memory.read(Aperture.SYSMEM, HOST + PAGE * number + 14, 2) == b"\xff\xff"
+
+
+def session(cpu, *, channel=0xC0, compute=0xC1, handle=0xD0):
+    """Make a compute object and a debugger's session for it."""
+    assert cpu.alloc(CLIENT, channel, compute, 0xC7C0, bytes(16))[0] == OK
+    return cpu.alloc(CLIENT, 0x80, handle, 0x83DE, struct.pack("<III", 0, CLIENT, compute))[0]
+
+
+def test_a_debugger_learns_which_page_fault_stopped_a_channel(up):
+    cpu = up()
+    channel = make_channel(cpu)
+    assert session(cpu) == OK
+    # NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS: the channel, how many cores; behind 100 of them the faults
+    ask = struct.pack("<II", 0xC0, 100).ljust(4824, b"\xff")
+    status, answer = cpu.control(CLIENT, 0xD0, 0x83DE030C, ask)
+    assert (status, answer[4812]) == (OK, 0)
+    channel.mmu_faults += [MmuFault(0x1000 * number + 4, 2, number == 5) for number in range(6)]
+    cpu.firmware.channel_failed(channel, MMU_FAULT, "text")
+    status, answer = cpu.control(CLIENT, 0xD0, 0x83DE030C, ask)
+    # type 2 (PTE), a read
+    assert (status, answer[4812], struct.unpack_from("<I", answer, 4816)[0]) == (OK, 1, 2)
+    # the global and the warp's error register of the last core
+    assert struct.unpack_from("<II", answer, 8 + 99 * 48) == (0, 0)
+    status, answer = cpu.control(CLIENT, 0xD0, 0x83DE0328, bytes(72))
+    assert (status, struct.unpack_from("<I", answer, 64)[0]) == (OK, 4)
+    assert [struct.unpack_from("<QII", answer, 16 * at) for at in (0, 3)] == [(0x2000, 2, 0), (0x5000, 2, 1)]
+
+
+def test_a_debugger_is_not_told_what_is_not_modelled(up):
+    cpu = up()
+    channel = make_channel(cpu)
+    assert session(cpu) == OK
+    cpu.firmware.channel_failed(channel, 13, "an exception of a shader core")
+    ask = struct.pack("<II", 0xC0, 100).ljust(4824, b"\0")
+    assert cpu.control(CLIENT, 0xD0, 0x83DE030C, ask)[0] == NOT_SUPPORTED
+    assert cpu.control(CLIENT, 0xD0, 0x83DE030C, struct.pack("<II", 0xC0, 101) + ask[8:])[0] == INVALID_ARGUMENT
+    assert cpu.control(CLIENT, 0xD0, 0x83DE030C, struct.pack("<I", 0xC1) + ask[4:])[0] == INVALID_HANDLE
+    # a session is for a graphics or compute object that is there
+    debug = [struct.pack("<III", 0, CLIENT, handle) for handle in (0xC0, 0x77)]
+    assert cpu.alloc(CLIENT, 0x80, 0xD1, 0x83DE, debug[0])[0] == INVALID_OBJECT
+    assert cpu.alloc(CLIENT, 0x80, 0xD1, 0x83DE, debug[1])[0] == INVALID_PARENT
+    # it goes with its object
+    assert cpu.free(CLIENT, 0xC1) == OK
+    assert cpu.control(CLIENT, 0xD0, 0x83DE0328, bytes(72))[0] != OK
 
 
 def test_an_error_of_a_channel_that_is_gone_is_not_told(up):

@@ -8,6 +8,7 @@ from ringup.silicon.nv.rm.controls import (
     bus,
     chip,
     copying,
+    debugging,
     frame,
     hosting,
     shaders,
@@ -18,5 +19,19 @@ from ringup.silicon.nv.rm.controls import (
 )
 from ringup.silicon.nv.rm.controls.table import Controls
 
-MODULES = (about, absent, bus, chip, copying, frame, hosting, shaders, sleeping, spaces, thermal, undocumented)
+MODULES = (
+    about,
+    absent,
+    bus,
+    chip,
+    copying,
+    debugging,
+    frame,
+    hosting,
+    shaders,
+    sleeping,
+    spaces,
+    thermal,
+    undocumented,
+)
 CONTROLS = Controls(row for module in MODULES for row in module.ROWS)

@@ -39,6 +39,22 @@ def keeps_several(tinygrad):
     return [set(bytes(one.data())) for one in kept] == [{turn} for turn in wanted]
 
 
+def fault(tinygrad, device):
+    """Take a buffer's pages away under a kernel that reads it. Return the buffer's address and the driver's error."""
+    data = tinygrad.Tensor(bytes(1 << 16), device="NV").realize()
+    memory = data.uop.buffer.ensure_allocated()._buf
+    tables = device.iface.dev_impl.mm
+    tables.unmap_range(int(memory.va_addr), memory.size)
+    # The driver's own flush.
+    tables.on_range_mapped()
+    try:
+        (data + 1).contiguous().realize()
+        device.synchronize()
+    except RuntimeError as error:
+        return int(memory.va_addr), str(error)
+    return int(memory.va_addr), ""
+
+
 def main():
     job = json.load(sys.stdin)
     replace_firmware([job["firmware"]], "nv")
@@ -54,7 +70,9 @@ def main():
         )
         output = KERNELS[name](a.realize(), b.realize()).contiguous()
         answer["outputs"][name] = bytes(output.data()).hex()
-    sys.stdout.write(json.dumps(answer))
+    if job["fault"]:
+        answer["fault"] = fault(tinygrad, device)
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":
