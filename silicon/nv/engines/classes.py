@@ -10,12 +10,12 @@ from ringup.silicon.nv.engines.engine import Context, Engine
 from ringup.silicon.nv.engines.graphics import Drawing, InlineToMemory
 from ringup.silicon.nv.engines.video import VideoDecoder
 
-# the first RM_ENGINE_TYPE_* of copy engines and of video decoders. Source: gpu_engine_type.h
-FIRST_COPY_ENGINE, FIRST_DECODER = 0x09, 0x1D
+# the first NV2080_ENGINE_TYPE_* of copy engines and of video decoders. Source: cl2080_notification.h
+FIRST_COPY_ENGINE, FIRST_DECODER = 0x09, 0x13
 
 
 def make(class_id: int, engine_type: int, context: Context) -> Engine | None:
-    """Return an object of a class on an engine (RM_ENGINE_TYPE_*); None for a class without a model."""
+    """Return an object of a class on an engine (NV2080_ENGINE_TYPE_*); None for a class without a model."""
     if class_id in methods_copy.METHODS:
         name = f"ROBUST_CHANNEL_CE{max(engine_type - FIRST_COPY_ENGINE, 0)}_ERROR"
         return CopyEngine(class_id, context, int(getattr(errors, name)))

@@ -50,7 +50,7 @@ class Card(Protocol):
     core: Core | None
 
     def client(self, engine_type: int) -> Client:
-        """Return an engine (RM_ENGINE_TYPE_*) as fault reports name it."""
+        """Return an engine (NV2080_ENGINE_TYPE_*) as fault reports name it."""
         ...
 
     def replay(self, what: int) -> None:

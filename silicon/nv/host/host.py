@@ -44,7 +44,7 @@ class Host:
     ) -> None:
         self.memory, self.gmmu, self.log = memory, gmmu, log
         self._clock, self._interrupt = clock, interrupt
-        self._engines = {engine.rm_type: engine for engine in rows.find(chip).engines}
+        self._engines = {engine.nv2080_type: engine for engine in rows.find(chip).engines}
         # the shader cores, if the card has any
         self.core: Core | None = None
         self.fail: Callable[[Channel, int, str], None] = lambda channel, code, text: None

@@ -156,6 +156,8 @@ class Windows:
         # the older registers for the same: nvidia.ko unbinds BAR 2 by one when it goes, tinygrad BAR 1 when it comes
         for word, bar in ((boot.NV_PBUS_BAR1_BLOCK, self.bar1), (boot.NV_PBUS_BAR2_BLOCK, self.bar2)):
             registers.cell(word).on_write = partial(self._bind, bar)
+        # a flush is done within the time of its write. Source: nouveau's nvkm/subdev/bar/g84.c
+        registers.at(0x7_0000, "NV_PFLUSH", fixed=ALL)
         # a binding takes effect within the time of its write
         registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_BIND_STATUS, 0, PRIV_BASE, fixed=ALL)
         self._directory = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_PDB, 0, PRIV_BASE)

@@ -241,14 +241,14 @@ def _engine_of(
     if made.row.kind is Kind.COPY:
         engine_type = channel.engine_type
         if params is not None:
-            first = EngineKind.CE.value[1]
+            first = EngineKind.CE.value[0]
             engine_type = params.engineType + first if params.version == VERSION_0 else params.engineType
         elif board.of_kind(EngineKind.GR)[0].nv2080_type == channel.engine_type:
-            engine_type = EngineKind.CE.value[1] + board.copying.graphics_lces[0]
+            engine_type = EngineKind.CE.value[0] + board.copying.graphics_lces[0]
     elif made.row.kind is Kind.VIDEO:
         engine_type = channel.engine_type
     else:
-        engine_type = EngineKind.GR.value[1]
+        engine_type = EngineKind.GR.value[0]
     engine = board.engine(engine_type)
     if engine is None or engine.runlist != channel.runlist or not _runs(made.row, engine.kind):
         raise RmError(

@@ -1,12 +1,18 @@
 """Parameters that the generated modules lack: structs of NVIDIA's open kernel modules 535.261.03 that its manifest does
 not name. 535.113.01 has the same.
 
-Each docstring names struct and header; members have plain names. Offsets follow the C rules of alignment.
+Each docstring names struct and header; members have plain names. Offsets follow the C rules of alignment. What later
+releases changed is from NVIDIA's open kernel modules 555.58.02, and from nouveau's excerpts of 570.144.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ringup.autogen.layout import Array, Struct
+
+# the branches whose first release changed a struct, as in the generated modules
+BRANCHES = ("535", "545", "550", "555", "560", "565", "570", "575")
 
 
 class UVM_CHANNEL_RETAINER(Struct):
@@ -112,16 +118,21 @@ class UNDOCUMENTED_LIST(Struct):
 
 
 class SAVE_INIT(Struct):
-    """NV2080_CTRL_INTERNAL_FBSR_INIT_PARAMS: ctrl2080internal.h."""
+    """NV2080_CTRL_INTERNAL_FBSR_INIT_PARAMS: ctrl2080internal.h. Since 555 the CPU saves its own memory itself."""
 
     SIZE, ALIGN = 32, 8
     LAYOUT = "kind:u32@0 regions:u32@4 client:u32@8 memory:u32@12 own_offset:u64@16 off:u8@24"
+    CHANGES: ClassVar = {
+        "555": (12, "-kind -regions -own_offset client:u32@0 memory:u32@4 off:u8@8"),
+        "570": (24, "metadata:u64@16"),
+    }
     kind: int
     regions: int
     client: int
     memory: int
     own_offset: int
     off: int
+    metadata: int
 
 
 class SAVE_REGION(Struct):
@@ -129,12 +140,22 @@ class SAVE_REGION(Struct):
 
     SIZE, ALIGN = 40, 8
     LAYOUT = "kind:u32@0 client:u32@4 memory:u32@8 offset:u64@16 save_offset:u64@24 size:u64@32"
+    CHANGES: ClassVar = {"555": None}
     kind: int
     client: int
     memory: int
     offset: int
     save_offset: int
     size: int
+
+
+class HALT_CHANNELS(Struct):
+    """NV2080_CTRL_CMD_INTERNAL_FIFO_TOGGLE_ACTIVE_CHANNEL_SCHEDULING_PARAMS: ctrl2080internal.h of 555."""
+
+    SIZE, ALIGN = 1, 1
+    LAYOUT = "halt:u8@0"
+    SINCE = "555"
+    halt: int
 
 
 class THERMAL_INSTRUCTION(Struct):

@@ -101,6 +101,8 @@ class Manager:
         self.buffers: dict[tuple[str, int], tuple[int, ...]] = {}
         # what to save when the machine goes to sleep
         self.saving: Saving | None = None
+        # whether all channels are off their runlists, before and after a sleep
+        self.halted = False
         self.internal = self._own_objects()
 
     def _own_objects(self) -> Resource:

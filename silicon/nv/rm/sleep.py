@@ -2,7 +2,8 @@
 back. Whoever holds the manager keeps its objects over the sleep.
 
 Source: nouveau 6.12, nvkm/subdev/instmem/r535.c, which describes the memory, and says that it is restored already when
-the firmware is up again. Inference from its arithmetic: the firmware's own memory goes behind the last region.
+the firmware is up again. Inference from its arithmetic: the firmware's own memory goes behind the last region. nouveau
+7.3, rm/r570/fbsr.c: later firmware is told to halt the channels before, and to let them go on afterwards.
 """
 
 from __future__ import annotations
@@ -92,10 +93,20 @@ def _move(memory: PhysicalMemory, region: Region, area: Paged, *, back: bool) ->
                 saved, room = next(pieces, (0, 0))
 
 
+def halt(manager: Manager, off: bool) -> None:
+    """Take all channels off their runlists; or put those back that a driver had scheduled."""
+    if manager.halted == off:
+        return
+    manager.halted = off
+    for channel in manager.numbers:
+        if channel.scheduled:
+            manager.effects.channel_scheduled(channel, not off)
+
+
 def suspend(manager: Manager) -> None:
     """Take the channels off the card and save memory. Raises `ValueError` for an address that the card cannot reach."""
     for channel in manager.numbers:
-        if channel.scheduled:
+        if channel.scheduled and not manager.halted:
             manager.effects.channel_scheduled(channel, False)
         manager.effects.channel_saved(channel)
     saving = manager.saving
@@ -131,7 +142,7 @@ def announce(manager: Manager) -> None:
 
 def _announce(manager: Manager, channel: Channel) -> None:
     manager.effects.channel_allocated(channel)
-    if channel.scheduled:
+    if channel.scheduled and not manager.halted:
         manager.effects.channel_scheduled(channel, True)
 
 

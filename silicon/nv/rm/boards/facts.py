@@ -33,20 +33,19 @@ REGISTER_BANKS = 2
 
 
 class EngineKind(enum.Enum):
-    """Kinds of engines. The value: first number of RM_ENGINE_TYPE_*, of NV2080_ENGINE_TYPE_*, of MC_ENGINE_IDX_*, the
-    type in the chip's device list, and the class in its descriptor.
+    """Kinds of engines. The value: first number of NV2080_ENGINE_TYPE_*, the type in the chip's device list, and
+    the class in its descriptor. `rm/numbers.py` has the numbers that differ by release.
 
-    Source: gpu_engine_type.h, cl2080_notification.h, engine_idx.h. The device types are NV_PTOP_DEVICE_INFO_TYPE_ENUM_*
-    of nouveau's nvkm/subdev/top.
+    Source: cl2080_notification.h. The device types are NV_PTOP_DEVICE_INFO_TYPE_ENUM_* of nouveau's nvkm/subdev/top.
     """
 
-    GR = (0x01, 0x01, 82, 0, NVOC_GRAPHICS)
-    CE = (0x09, 0x09, 15, 19, NVOC_CE)
-    NVDEC = (0x1D, 0x13, 64, 16, NVOC_NVDEC)
-    NVENC = (0x25, 0x1B, 38, 14, NVOC_NVENC)
-    NVJPG = (0x35, 0x2B, 50, 21, NVOC_NVJPG)
-    OFA = (0x3D, 0x33, 80, 22, NVOC_OFA)
-    SEC2 = (0x30, 0x26, 46, 13, NVOC_SEC2)
+    GR = (0x01, 0, NVOC_GRAPHICS)
+    CE = (0x09, 19, NVOC_CE)
+    NVDEC = (0x13, 16, NVOC_NVDEC)
+    NVENC = (0x1B, 14, NVOC_NVENC)
+    NVJPG = (0x2B, 21, NVOC_NVJPG)
+    OFA = (0x33, 22, NVOC_OFA)
+    SEC2 = (0x26, 13, NVOC_SEC2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +75,19 @@ class Engine:
         return self.kind.name if self.kind is EngineKind.SEC2 else f"{self.kind.name}{self.instance}"
 
     @property
-    def rm_type(self) -> int:
-        """RM_ENGINE_TYPE_*."""
-        return self.kind.value[0] + self.instance
-
-    @property
     def nv2080_type(self) -> int:
         """NV2080_ENGINE_TYPE_*, by which callers name engines."""
-        return self.kind.value[1] + self.instance
-
-    @property
-    def mc_index(self) -> int:
-        """MC_ENGINE_IDX_*, by which the interrupt table names engines."""
-        return self.kind.value[2] + self.instance
+        return self.kind.value[0] + self.instance
 
     @property
     def device_type(self) -> int:
         """The type in the chip's device list."""
-        return self.kind.value[3]
+        return self.kind.value[1]
 
     @property
     def descriptor(self) -> int:
         """ENGDESCRIPTOR: class and instance."""
-        return self.kind.value[4] << 8 | self.instance
+        return self.kind.value[2] << 8 | self.instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
-from ringup.silicon.nv.rm import identity
+from ringup.silicon.nv.rm import identity, numbers
 from ringup.silicon.nv.rm.boards.facts import (
     NO_VECTOR,
     NOTIFICATION_SUBTREE,
@@ -17,17 +17,6 @@ from ringup.silicon.nv.rm.controls.table import Request, row
 # g_gpu_nvoc.h, NV_REG_BASE_*
 REG_BASE_USERMODE = 4
 NO_REG_BASE = 0xFFFFFFFF
-# engine_idx.h, MC_ENGINE_IDX_*
-(
-    MC_TIMER,
-    MC_GSP,
-    MC_REPLAYABLE_FAULT,
-    MC_ACCESS_COUNTER,
-    MC_NON_REPLAYABLE_FAULT,
-    MC_REPLAYABLE_FAULT_ERROR,
-    MC_NON_REPLAYABLE_FAULT_ERROR,
-    MC_CPU_DOORBELL,
-) = 1, 49, 58, 59, 60, 61, 62, 72
 # ctrl2080internal.h, NV2080_INTR_CATEGORY_*
 (
     ENGINE,
@@ -57,18 +46,19 @@ def _kernel_table(request: Request, params: internal.NV2080_CTRL_INTERNAL_INTR_G
     engines, so the CPU gets no vector for them.
     """
     board, vectors = request.manager.board, request.manager.board.vectors
-    entries = [(engine.mc_index, NO_VECTOR, engine.notification_vector) for engine in board.engines]
+    at = numbers.of(request.manager.release)
+    entries = [(at.mc_index(engine), NO_VECTOR, engine.notification_vector) for engine in board.engines]
     entries += [
         (index, vector, NO_VECTOR)
         for index, vector in (
-            (MC_TIMER, vectors.timer),
-            (MC_GSP, vectors.gsp),
-            (MC_REPLAYABLE_FAULT, vectors.replayable_fault),
-            (MC_ACCESS_COUNTER, vectors.access_counter),
-            (MC_NON_REPLAYABLE_FAULT, vectors.non_replayable_fault),
-            (MC_REPLAYABLE_FAULT_ERROR, vectors.replayable_fault_error),
-            (MC_NON_REPLAYABLE_FAULT_ERROR, vectors.non_replayable_fault_error),
-            (MC_CPU_DOORBELL, vectors.cpu_doorbell),
+            (at.timer, vectors.timer),
+            (at.gsp, vectors.gsp),
+            (at.replayable_fault, vectors.replayable_fault),
+            (at.access_counter, vectors.access_counter),
+            (at.non_replayable_fault, vectors.non_replayable_fault),
+            (at.replayable_fault_error, vectors.replayable_fault_error),
+            (at.non_replayable_fault_error, vectors.non_replayable_fault_error),
+            (at.cpu_doorbell, vectors.cpu_doorbell),
         )
     ]
     params.tableLen = len(entries)
@@ -96,7 +86,11 @@ def _device_info(request: Request, params: internal.NV2080_CTRL_INTERNAL_GET_DEV
         entry.rlEngId, entry.runlistPriBase, entry.groupId = engine.group, engine.runlist_base, 0
 
 
-def _falcons(request: Request, params: internal.NV2080_CTRL_INTERNAL_GET_CONSTRUCTED_FALCON_INFO_PARAMS) -> None:
+def _falcons(
+    request: Request,
+    params: internal.NV2080_CTRL_INTERNAL_GET_CONSTRUCTED_FALCON_INFO_PARAMS
+    | gpu.NV2080_CTRL_GPU_GET_CONSTRUCTED_FALCON_INFO_PARAMS,
+) -> None:
     """Tell the falcons that channels run on, and how large a channel's context of each is."""
     falcons = [engine for engine in request.manager.board.engines if engine.context_bytes]
     params.numConstructedFalcons = len(falcons)
@@ -132,6 +126,13 @@ ROWS = (
         internal,
         "INTERNAL_GET_CONSTRUCTED_FALCON_INFO",
         internal.NV2080_CTRL_INTERNAL_GET_CONSTRUCTED_FALCON_INFO_PARAMS,
+        _falcons,
+    ),
+    # its number since 550
+    row(
+        gpu,
+        "GPU_GET_CONSTRUCTED_FALCON_INFO",
+        gpu.NV2080_CTRL_GPU_GET_CONSTRUCTED_FALCON_INFO_PARAMS,
         _falcons,
     ),
     row(gpu, "GPU_GET_ENGINES_V2", gpu.NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS, _engines),

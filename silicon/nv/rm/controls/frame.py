@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ringup.autogen.nv import rm_ctrl_0080 as device_controls
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import status
 from ringup.silicon.nv.rm import faults
+from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.controls.lists import Values, fill
 from ringup.silicon.nv.rm.controls.table import Request, accept, row
 from ringup.silicon.nv.rm.parts import RmError
@@ -139,7 +141,31 @@ def _no_counters(
     _unregister(request, ("access counters", params.accessCounterIndex))
 
 
+def _tags(request: Request, params: device_controls.NV0080_CTRL_FB_GET_COMPBIT_STORE_INFO_PARAMS) -> None:
+    """Describe the memory behind the compression tags: none, as nothing is compressed. GUESS: metal's size."""
+    params.AddressSpace = device_controls.NV0080_CTRL_CMD_FB_GET_COMPBIT_STORE_INFO_ADDRESS_SPACE_UNKNOWN
+    if request.manager.board.per_runlist_channels:
+        params.comptaglineAllocationPolicy = device_controls.NV0080_CTRL_CMD_FB_GET_COMPBIT_STORE_INFO_POLICY_RAWMODE
+    else:
+        params.comptaglineAllocationPolicy = device_controls.NV0080_CTRL_CMD_FB_GET_COMPBIT_STORE_INFO_POLICY_1TO1
+
+
 ROWS = (
+    row(
+        device_controls,
+        "FB_GET_COMPBIT_STORE_INFO",
+        device_controls.NV0080_CTRL_FB_GET_COMPBIT_STORE_INFO_PARAMS,
+        _tags,
+        kind=Kind.DEVICE,
+        prefix="NV0080_CTRL_CMD_",
+    ),
+    # how tags are kept: nothing is compressed
+    row(
+        internal,
+        "INTERNAL_MEMSYS_PROGRAM_RAW_COMPRESSION_MODE",
+        internal.NV2080_CTRL_INTERNAL_MEMSYS_PROGRAM_RAW_COMPRESSION_MODE_PARAMS,
+        accept,
+    ),
     row(
         internal,
         "INTERNAL_MEMSYS_GET_STATIC_CONFIG",

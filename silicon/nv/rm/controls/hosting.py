@@ -7,6 +7,7 @@ from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import rm_ctrl_channel as channel_controls
 from ringup.autogen.nv import status
+from ringup.silicon.nv.rm import numbers
 from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.controls.table import Request, accept, row
 from ringup.silicon.nv.rm.objects import Group, Resource, Running, Subdevice, state_of
@@ -43,13 +44,14 @@ def _device_table(request: Request, params: fifo.NV2080_CTRL_FIFO_GET_DEVICE_INF
     """Tell the engines that the host feeds, 32 at a time. GUESS: tag, interrupt and mask of errors, which nothing on
     the CPU's side uses on these chips.
     """
-    engines = request.manager.board.engines
+    engines, at = request.manager.board.engines, numbers.of(request.manager.release)
     part = engines[params.baseIndex : params.baseIndex + ENTRIES_AT_ONCE]
     params.numEntries = len(part)
     params.bMore = params.baseIndex + len(part) < len(engines)
     for number, engine in enumerate(part):
         index = params.baseIndex + number
         special = {"tag": index, "error_mask": 1 << index, "interrupt": index, "host_driven": 1}
+        special |= {"rm_type": at.rm_type(engine), "mc_index": at.mc_index(engine)}
         entry = params.entries[number]
         for place, word in enumerate(WORDS):
             entry.engineData[place] = special[word] if word in special else getattr(engine, word)
@@ -79,7 +81,8 @@ def _bind(request: Request, params: channel_controls.NVA06F_CTRL_BIND_PARAMS) ->
 def _schedule(request: Request, channel: Channel, enable: bool) -> None:
     if channel.scheduled != enable:
         channel.scheduled, channel.stopped = enable, False
-        request.manager.effects.channel_scheduled(channel, enable)
+        if not request.manager.halted:
+            request.manager.effects.channel_scheduled(channel, enable)
 
 
 def _schedule_channel(request: Request, params: channel_controls.NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS) -> None:

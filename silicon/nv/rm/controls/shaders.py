@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ringup.autogen.nv import rm_ctrl_0080 as device_controls
+from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import status
 from ringup.silicon.nv.rm import layouts
-from ringup.silicon.nv.rm.boards.facts import REGISTER_BANKS, THREADS_PER_WARP, Board
+from ringup.silicon.nv.rm.boards.facts import REGISTER_BANKS, THREADS_PER_WARP, Board, Shaders
 from ringup.silicon.nv.rm.controls.table import Control, Request, accept, refuse, row
 from ringup.silicon.nv.rm.parts import RmError
 
@@ -113,6 +114,19 @@ def _masks(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GE
         masks.tpcToPesMap[tpc] = tpc * shaders.pes_per_gpc // shaders.max_tpcs_per_gpc
 
 
+def _gpcs(request: Request, params: gpu.NV2080_CTRL_GPU_GET_FERMI_GPC_INFO_PARAMS) -> None:
+    """Tell which GPCs are left, by logical number. Source: nouveau asks for the TPCs of each of them."""
+    params.gpcMask = (1 << len(request.manager.board.shaders.tpc_masks)) - 1
+
+
+def _tpcs(request: Request, params: gpu.NV2080_CTRL_GPU_GET_FERMI_TPC_INFO_PARAMS) -> None:
+    """Tell which TPCs of a GPC are left. GUESS: a GPC that is not there is INVALID_ARGUMENT."""
+    masks = request.manager.board.shaders.tpc_masks
+    if params.gpcId >= len(masks):
+        raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"there is no GPC {params.gpcId}")
+    params.tpcMask = masks[params.gpcId]
+
+
 def fill_order(board: Board, order: Any) -> None:
     """Number the SMs: the first TPC of every GPC, then the second of every GPC. Source: nouveau's
     gf100_gr_oneinit_sm_id, which numbers TPCs so. GUESS: virtual and migratable numbers are the same. `order`: a view
@@ -143,10 +157,19 @@ def _ppc(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_
 
 
 def _zcull(request: Request, params: internal.NV2080_CTRL_INTERNAL_STATIC_KGR_GET_ZCULL_INFO_PARAMS) -> None:
+    _fill_zcull(request.manager.board.shaders, params.engineZcullInfo[0])
+
+
+def _client_zcull(request: Request, params: gr.NV2080_CTRL_GR_GET_ZCULL_INFO_PARAMS) -> None:
+    _fill_zcull(request.manager.board.shaders, params)
+
+
+def _fill_zcull(
+    shaders: Shaders,
+    zcull: internal.NV2080_CTRL_INTERNAL_STATIC_GR_ZCULL_INFO | gr.NV2080_CTRL_GR_GET_ZCULL_INFO_PARAMS,
+) -> None:
     """Tell the shape of the Z-cull memory: more TPCs, wider regions. GUESS: every number."""
-    shaders = request.manager.board.shaders
     gpcs, tpcs = len(shaders.tpc_masks), shaders.tpc_count
-    zcull = params.engineZcullInfo[0]
     zcull.widthAlignPixels = zcull.subregionWidthAlignPixels = tpcs * ZCULL_ALIGN
     zcull.heightAlignPixels, zcull.subregionHeightAlignPixels = ZCULL_ALIGN * 2, ZCULL_ALIGN * 4
     zcull.pixelSquaresByAliquots, zcull.aliquotTotal = ZCULL_ALIGN * ZCULL_ALIGN, tpcs * ZCULL_ALIGN
@@ -190,6 +213,16 @@ def _table(name: str) -> Control:
 
 
 ROWS = (
+    row(gpu, "GPU_GET_FERMI_GPC_INFO", gpu.NV2080_CTRL_GPU_GET_FERMI_GPC_INFO_PARAMS, _gpcs),
+    row(gpu, "GPU_GET_FERMI_TPC_INFO", gpu.NV2080_CTRL_GPU_GET_FERMI_TPC_INFO_PARAMS, _tpcs),
+    row(gr, "GR_GET_ZCULL_INFO", gr.NV2080_CTRL_GR_GET_ZCULL_INFO_PARAMS, _client_zcull),
+    # a driver for TU10x keeps a channel for a fault of the chip that is not modelled
+    row(
+        internal,
+        "INTERNAL_KGR_INIT_BUG4208224_WAR",
+        internal.NV2080_CTRL_INTERNAL_KGR_INIT_BUG4208224_WAR_PARAMS,
+        accept,
+    ),
     row(
         internal,
         "INTERNAL_STATIC_KGR_GET_CONTEXT_BUFFERS_INFO",

@@ -48,6 +48,12 @@ def _global_pdes(
     request.manager.global_root = _root(params.PdeCopyParams)
 
 
+def _set_page_directory(request: Request, params: device_controls.NV0080_CTRL_DMA_SET_PAGE_DIRECTORY_PARAMS) -> None:
+    """Take the root of an address space that the caller owns: the same as the call of that name."""
+    root = page_directories.described(params.physAddress, params.numEntries, params.flags)
+    page_directories.set_by_device(request.manager, request.target, params.hVASpace, root)
+
+
 def _unset_page_directory(
     request: Request, params: device_controls.NV0080_CTRL_DMA_UNSET_PAGE_DIRECTORY_PARAMS
 ) -> None:
@@ -107,6 +113,14 @@ ROWS = (
         "INTERNAL_GMMU_COPY_RESERVED_SPLIT_GVASPACE_PDES_TO_SERVER",
         internal.NV2080_CTRL_INTERNAL_GMMU_COPY_RESERVED_SPLIT_GVASPACE_PDES_TO_SERVER_PARAMS,
         _global_pdes,
+    ),
+    row(
+        device_controls,
+        "DMA_SET_PAGE_DIRECTORY",
+        device_controls.NV0080_CTRL_DMA_SET_PAGE_DIRECTORY_PARAMS,
+        _set_page_directory,
+        kind=Kind.DEVICE,
+        prefix="NV0080_CTRL_CMD_",
     ),
     row(
         device_controls,

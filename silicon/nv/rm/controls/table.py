@@ -83,14 +83,18 @@ def _has(manager: Manager, control: Control) -> bool:
 
 
 class Controls:
-    """All rows, by command."""
+    """All rows, by command. `later`: those that only later releases have, whose command may have been
+    another control's before.
+    """
 
     def __init__(self, rows: Iterable[Control]) -> None:
         self.rows: dict[int, Control] = {}
+        self.later: dict[int, Control] = {}
         for one in rows:
-            if one.command in self.rows:
-                raise ValueError(f"{one.name} and {self.rows[one.command].name} are both {one.command:#010x}")
-            self.rows[one.command] = one
+            place = self.later if one.layout is not None and one.layout.SINCE else self.rows
+            if one.command in place:
+                raise ValueError(f"{one.name} and {place[one.command].name} are both {one.command:#010x}")
+            place[one.command] = one
 
     def run(self, manager: Manager, client_handle: int, handle: int, command: int, data: bytearray) -> None:
         """Carry out one control; `data` are its parameters, and what is answered is written to them.
@@ -98,8 +102,9 @@ class Controls:
         Raises `RmError`. An unknown command is counted, and answers NOT_SUPPORTED.
         """
         target = manager.find(client_handle, handle)
-        control = self.rows.get(command)
-        if control is None or not _has(manager, control):
+        rows = (self.rows.get(command), self.later.get(command))
+        control = next((one for one in rows if one is not None and _has(manager, one)), None)
+        if control is None:
             manager.unmodelled[f"control {command:#010x}"] += 1
             manager.log.note(BLOCK, "unmodelled", "control {:#010x} of {} bytes on {}", command, len(data), target)
             raise RmError(status.NV_ERR_NOT_SUPPORTED, f"control {command:#010x} is not modelled")
