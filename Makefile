@@ -78,7 +78,7 @@ guest: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
 	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
 
-# NVIDIA_CHIPS: a part of the names of the chips that climb, such as ga102.
+# NVIDIA_CHIPS: which tests of which chips run, as pytest's -k has it: ga102, or "ga102 and not later" without rung 7.
 NVIDIA_CHIPS ?=
 nvidia: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \

@@ -1,10 +1,10 @@
 """The NVIDIA ladder: how far Linux's own nouveau, unmodified and without any option, comes on our cards, with made-up
 GSP firmware (`ringup.silicon.nvidia_firmware`): NVIDIA's may be used with NVIDIA's own chips only. `make nvidia` runs
-it.
+it. Rung 7 is nouveau of Debian 13's newest kernel, which loads GSP-RM 570.144.
 
-Each chip has a guest of its own. A rung is judged by what the kernel reports to its user and by what the card has
-recorded. No rung may leave a violation in the card, a fault, or an access that the card has no model of, except those
-that a test causes.
+Each chip has a guest of its own, and another one with that kernel. A rung is judged by what the kernel reports to its
+user and by what the card has recorded. No rung may leave a violation in the card, a fault, or an access that the card
+has no model of, except those that a test causes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ LOAD_S = 300.0
 WAIT_S = 120.0
 # where both roots of the guest see it: the disk's, which survives a sleep, too
 SCRIPT = "/run/guest/nouveau_moves.py"
+# of Debian, whose newest kernel is that of rung 7
+LATER_SUITE = "trixie-backports"
 # cards that a test plugs in beside the first one
 MORE = {"ga102": ("tu102",)}
 WAITS = "/run/guest/waits.log"
@@ -126,7 +128,7 @@ class Story:
         self.served.mark(f"a channel {words}")
         assert self.guest.trixie(f"python3 {SCRIPT} /dev/dri/renderD128 {words}", WAIT_S).status == 0
         self.wanted += wanted
-        self.hears(r"rc engn:\S+ chid:\d+ type:\d+")
+        self.hears(r"rc engn:\S+ chid:\d+ .*type:\d+")
 
     def recorded(self, kind: str) -> list[str]:
         """Return the cards' events of a kind."""
@@ -142,9 +144,18 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Story(guest, served, request.param)
 
 
+@pytest.fixture(scope="module", params=ALL, ids=[f"later-{chip}" for chip in ALL])
+def later(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp(f"nvidia-later-{request.param}")
+    with Served(folder, request.param) as served, Guest(folder / "guest", suite=LATER_SUITE) as guest:
+        guest.check(f"cp {boot_files.HERE / 'modules/nouveau_moves.py'} {SCRIPT}")
+        yield Story(guest, served, request.param)
+
+
 @pytest.fixture(autouse=True)
 def nothing_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
-    story = request.getfixturevalue("story") if "story" in request.fixturenames else None
+    names = [name for name in ("story", "later") if name in request.fixturenames]
+    story = request.getfixturevalue(names[0]) if names else None
     yield
     if story is None:
         return
@@ -154,7 +165,7 @@ def nothing_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
     assert {text for text in unexplained if not any(re.fullmatch(known, text) for known in NOT_YET)} == set()
 
 
-def test_rung_01_nouveau_has_its_node(story):
+def has_its_node(story: Story) -> None:
     story.guest.plug(story.served.sockets[0], 1)
     story.load()
     story.sees(re.escape(f"NVIDIA {CHIPSETS[story.chip]}"))
@@ -166,12 +177,16 @@ def test_rung_01_nouveau_has_its_node(story):
     assert story.runs() == (True, True)
 
 
+def test_rung_01_nouveau_has_its_node(story):
+    has_its_node(story)
+
+
 def test_rung_02_buffers_move_by_the_copy_engine(story):
     story.served.mark("buffers move")
     story.moves()
 
 
-def test_rung_02_a_page_fault_is_reported_with_its_address(story):
+def faults(story: Story) -> None:
     # the semaphore's methods hold 40 bits
     story.errs("writes 0x3456789000", "write to 0x3456789000")
     (fault,) = story.recorded("fault")
@@ -181,16 +196,20 @@ def test_rung_02_a_page_fault_is_reported_with_its_address(story):
         r"Xid:31 channel 0x\S+, intr 00000000\. MMU Fault: ENGINE HOST\d+ HUBCLIENT_HOST faulted @ 0x34_56789000\. "
         r"Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
     )
-    story.sees(r"rc engn:\S+ chid:\d+ type:31")
+    story.sees(r"rc engn:\S+ chid:\d+ .*type:31")
     # others go on
     story.moves()
+
+
+def test_rung_02_a_page_fault_is_reported_with_its_address(story):
+    faults(story)
 
 
 def test_rung_02_a_channel_that_submits_nonsense_is_stopped(story):
     story.errs("nonsense", "header 0xc0000000 has opcode 6, which is none")
     # ROBUST_CHANNEL_PBDMA_ERROR
     story.sees(r"Xid:32 .*header 0xc0000000")
-    story.sees(r"rc engn:\S+ chid:\d+ type:32")
+    story.sees(r"rc engn:\S+ chid:\d+ .*type:32")
     story.moves()
 
 
@@ -242,7 +261,7 @@ def test_rung_02_two_cards_work_side_by_side(story):
     story.moves()
 
 
-def test_rung_02_unload_reset_and_reload(story):
+def reloads(story: Story) -> None:
     story.guest.dmesg()
     story.served.mark("nouveau is unloaded")
     story.guest.check("modprobe -r nouveau", LOAD_S)
@@ -255,8 +274,12 @@ def test_rung_02_unload_reset_and_reload(story):
     story.sees(r"Initialized nouveau \S+ for 0000:\S+ on minor 0")
 
 
-def test_rung_02_sleep(story):
-    """Twice, while a client holds a channel and buffers. This is the last test: the host's root does not survive it."""
+def test_rung_02_unload_reset_and_reload(story):
+    reloads(story)
+
+
+def sleeps_twice(story: Story) -> None:
+    """While a client holds a channel and buffers."""
     files = [f"/run/guest/awake-{number}" for number in (1, 2)]
     log = "/run/guest/keeps.log"
     story.starts(log, f"renderD128 keeps {' '.join(files)}")
@@ -269,6 +292,28 @@ def test_rung_02_sleep(story):
         expected += ["kept", *MOVED]
         assert story.says(log, len(expected)) == expected
     story.moves()
+
+
+def test_rung_02_sleep(story):
+    """This is the last test of this guest: the host's root does not survive it."""
+    sleeps_twice(story)
+
+
+def test_rung_07_nouveau_with_gsp_570_has_its_node(later):
+    has_its_node(later)
+    later.sees(r"gsp: RM version: 570\.144")
+
+
+def test_rung_07_buffers_move_by_the_copy_engine(later):
+    later.moves()
+
+
+def test_rung_07_a_page_fault_is_reported_with_its_address(later):
+    faults(later)
+
+
+def test_rung_07_unload_reset_and_reload(later):
+    reloads(later)
 
 
 def test_rung_02_a_served_ga102_outlives_its_guest(tmp_path):

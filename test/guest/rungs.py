@@ -36,12 +36,13 @@ NVIDIA_RUNGS = {
     4: "a public Vulkan compute application",
     5: "NVIDIA's open kernel modules, asked by a client of ours",
     6: "contexts, copies, streams and events over these modules, without libcuda",
-    7: "other releases",
+    7: "other releases: a newer kernel's nouveau with GSP 570.144",
     8: "another user-space driver: tinygrad's, on a card in process",
 }
 NVIDIA_IN_PART = {
     3: "25 programs of 60; NVK 25.0 has no matrix instructions",
     5: "power and temperature do not react to work",
+    7: "nouveau with GSP 570.144, but for a sleep; NVIDIA's modules of another release are not tried",
 }
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 

@@ -117,8 +117,8 @@ class Channel:
 
     `instance` is its instance block, `ramfc` the part of it that holds the state of the host engine, `userd` its
     control block. `gpfifo_va` is a virtual address in its own address space. `engine_type`: NV2080_ENGINE_TYPE_*.
-    `privileged`: it may use physical addresses. `page_directory` is None until the resource manager knows one; the driver may have written it into the
-    instance block itself.
+    `privileged`: it may use physical addresses. `page_directory` is None until the resource manager knows one; the
+    driver may have written it into the instance block itself.
     """
 
     number: int

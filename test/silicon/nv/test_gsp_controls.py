@@ -565,3 +565,33 @@ def test_a_later_release_has_its_own_layouts(up):
     assert answered > 60
     assert [*cpu.firmware.session.manager.unmodelled] == ["control 0x20800a42"]
     assert cpu.firmware.violations == []
+
+
+def test_what_570_says_of_engines_and_shaders_agrees(up):
+    cpu = up(release="570.144")
+    cpu.root()
+    client, subdevice = cpu.internal()
+
+    def ask(command, data, layout, count):
+        status, told = cpu.control(client, subdevice, command, data)
+        return status, struct.unpack_from(f"<{count}{layout}", told)
+
+    # GPU_GET_FERMI_GPC_INFO and _TPC_INFO, by which nouveau counts: 72 SMs of an A10
+    status, (gpcs,) = ask(0x20800137, bytes(4), "I", 1)
+    assert (status, gpcs) == (OK, 0x7F)
+    tpcs = [ask(0x20800138, struct.pack("<II", gpc, 0), "I", 2)[1][1] for gpc in range(7)]
+    assert 2 * sum(mask.bit_count() for mask in tpcs) == 72
+    assert ask(0x20800138, struct.pack("<II", 7, 0), "I", 2)[0] == INVALID_ARGUMENT
+    # GR_GET_ZCULL_INFO says what the table for the driver says
+    status, zcull = ask(0x20801206, bytes(40), "I", 10)
+    assert status == OK
+    assert zcull == ask(0x20800A2C, bytes(320), "I", 10)[1]
+    # MC_ENGINE_IDX_GSP, CE0 and GR of engine_idx.h of 570.144
+    status, table = cpu.control(client, subdevice, 0x20800A5C, bytes(2068))
+    (count,) = struct.unpack_from("<I", table)
+    indices = {struct.unpack_from("<H", table, 4 + 16 * number)[0] for number in range(count)}
+    assert status == OK
+    assert {50, 15, 84, 73} <= indices
+    # GPU_GET_CONSTRUCTED_FALCON_INFO: those that INTERNAL_… named before
+    status, falcons = cpu.control(client, subdevice, 0x208001B0, bytes(1284))
+    assert (status, struct.unpack_from("<I", falcons)[0]) == (OK, 5)

@@ -41,7 +41,10 @@ def failing_params(number, notifier, *, engine=1, space=0, instance=0x10000):
 def make_channel(cpu, handle=0xC0, number=4, notifier=HOST + 0x9000):
     cpu.root(CLIENT)
     assert cpu.alloc(CLIENT, 0x80, 0x5A, 0x90F1, space_params())[0] == OK
-    assert cpu.alloc(CLIENT, 0x80, handle, 0xC56F, failing_params(number, notifier, space=0x5A))[0] == OK
+    params = failing_params(number, notifier, space=0x5A)
+    # tpcConfigID comes behind since 570
+    params = params.ljust(368, b"\0") if cpu.release == "570.144" else params
+    assert cpu.alloc(CLIENT, 0x80, handle, 0xC56F, params)[0] == OK
     assert cpu.control(CLIENT, handle, 0xA06F0103, b"\1\0")[0] == OK
     return cpu.card.named("channel_allocated")[-1][0]
 
@@ -187,8 +190,8 @@ def fall_asleep(cpu):
 
 def wake(cpu, *, resumed=1):
     """Start as after a sleep: the arguments say so, and nothing else changed."""
-    # bInPMTransition, behind oldLevel and flags
-    cpu.put(HOST + 0x2000 + 48 + 8, bytes((resumed,)))
+    # bInPMTransition, behind the queues (570 has no second pair), oldLevel and flags
+    cpu.put(HOST + 0x2000 + (32 if cpu.release == "570.144" else 48) + 8, bytes((resumed,)))
     # nouveau has freed the list of regions
     cpu.put(cpu.arguments, bytes(range(256)))
     cpu.firmware.resume()
@@ -241,6 +244,34 @@ def test_sleep_keeps_memory_and_objects(up):
     cpu.firmware.unload()
     wake(cpu)
     assert cpu.receive().function == INIT_DONE
+    assert cpu.firmware.violations == []
+
+
+def test_570_halts_channels_and_saves_its_own_memory_only(up):
+    """As r570_fbsr_suspend and r570_fbsr_resume of nouveau 7.3 do it."""
+    cpu = up(release="570.144")
+    channel = make_channel(cpu)
+    session = cpu.firmware.session
+    inner, subdevice = cpu.internal()
+    # INTERNAL_FIFO_TOGGLE_ACTIVE_CHANNEL_SCHEDULING: the number that named a region before
+    assert cpu.control(inner, subdevice, REGION, b"\1")[0] == OK
+    assert cpu.card.named("channel_scheduled")[-1] == (channel, False)
+    area = [(HOST >> 12) + 0x8000 + number for number in range(8)]
+    client = cpu.root(0xC1D000F0)
+    assert cpu.call(ALLOC_MEMORY, memory_list(client, 0xCAF00003, SYSTEM_LIST, area)).result == OK
+    assert cpu.control(inner, subdevice, BEGIN, struct.pack("<IIB7xQ", client, 0xCAF00003, 1, HOST))[0] == OK
+    cpu.memory.write(Aperture.VRAM, session.map.bar1_root + 8, b"an entry")
+    fall_asleep(cpu)
+    cpu.memory.pages = {key: page for key, page in cpu.memory.pages.items() if key[0] is Aperture.SYSMEM}
+    cpu.card.calls.clear()
+    wake(cpu)
+    assert cpu.receive().function == INIT_DONE
+    assert cpu.memory.read(Aperture.VRAM, session.map.bar1_root + 8, 8) == b"an entry"
+    # they wait for the driver
+    assert cpu.card.named("channel_allocated") == [(channel,)]
+    assert cpu.card.named("channel_scheduled") == []
+    assert cpu.control(inner, subdevice, REGION, b"\0")[0] == OK
+    assert cpu.card.named("channel_scheduled") == [(channel, True)]
     assert cpu.firmware.violations == []
 
 
