@@ -320,9 +320,9 @@ def _for_callers(one: Control) -> Control:
     return Control(one.command, one.name, one.kind, one.layout, one.size_bytes, answer)
 
 
-def every(machine: Machine, subdevices: tuple[Control, ...]) -> dict[int, Control]:
-    """Return all controls that a process may ask, by command."""
+def every(machine: Machine, subdevices: tuple[Control, ...]) -> tuple[Control, ...]:
+    """Return all controls that a process may ask: the kernel's own in place of the firmware's."""
     rows = {one.command: _for_callers(one) for one in CONTROLS.rows.values()}
     for one in (*_clients(machine), *_devices(), *subdevices, *_channels()):
         rows[one.command] = one
-    return rows
+    return *rows.values(), *(_for_callers(one) for one in CONTROLS.later.values())

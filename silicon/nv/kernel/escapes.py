@@ -219,7 +219,11 @@ def _heap(call: Call, params: rm.NVOS32_PARAMETERS) -> None:
         case rm.NVOS32_FUNCTION_ALLOC_SIZE:
             _heap_alloc(call, params)
         case rm.NVOS32_FUNCTION_FREE:
-            call.system.manager.free(params.hRoot, params.data.Free.hMemory)
+            # GUESS: the status for what is no memory
+            found = call.find(params.hRoot, params.data.Free.hMemory)
+            if found.row.kind not in (Kind.MEMORY, Kind.VIRTUAL):
+                raise RmError(status.NV_ERR_INVALID_OBJECT_HANDLE, f"{found} is no memory")
+            call.system.manager.free(params.hRoot, found.handle)
         case rm.NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR:
             asked = params.data.AllocOsDesc
             if asked.descriptorType != rm.NVOS32_DESCRIPTOR_TYPE_VIRTUAL_ADDRESS:

@@ -204,10 +204,10 @@ class KernelHalf:
     # --- address spaces ---------------------------------------------------------------------------------------------
     def space_of(self, state: AddressSpace, base: int = 0, size_bytes: int = 0) -> Space:
         """Return an address space that the driver keeps; its page tables are made when they are first needed."""
+        if state.external:
+            raise RmError(status.NV_ERR_NOT_SUPPORTED, "someone else keeps this address space")
         found = self.spaces.get(state)
         if found is None:
-            if state.external:
-                raise RmError(status.NV_ERR_NOT_SUPPORTED, "someone else keeps this address space")
             start = max(base, FIRST_VA)
             end = min(base + size_bytes if size_bytes else END_VA, END_VA)
             if start >= end:

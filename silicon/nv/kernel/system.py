@@ -80,7 +80,7 @@ class VirtualKernel:
         self.half.join(self.manager)
         self.manager.windows = self.machine.windows
         rows = subdevices.rows(self.machine, self.half, card.engines.now_ns)
-        self.controls = Controls(controls.every(self.machine, rows).values())
+        self.controls = Controls(controls.every(self.machine, rows))
         card.engines.fail = self._fail
         card.engines.notified = self._not_stalled
         self.uvm = self._uvm()
