@@ -51,7 +51,7 @@ class Warp:
     """One warp. `registers` are `(register, lane)`, `convergence` are `(barrier, lane)` masks of threads."""
 
     __slots__ = (
-        "active", "alive", "convergence", "group", "last", "number", "pc", "pcs", "predicates", "registers", "track", "turn",
+        "active", "alive", "convergence", "copies", "group", "last", "number", "pc", "pcs", "predicates", "registers", "track", "turn",
         "uniform", "uniform_predicates", "waits", "waits_at", "words",
     )  # fmt: skip
 
@@ -73,6 +73,8 @@ class Warp:
         self.waits = [Wait.NOTHING] * LANES
         self.waits_at = [0] * LANES
         self.turn = 0
+        # bytes of shared memory that copies write, by batch; the last batch is open
+        self.copies: list[list[tuple[int, int]]] = [[]]
         # its history, in strict mode
         self.track: Tracker | None = None
         # cycles that the warp has issued for, and the thread whose path ran last

@@ -113,7 +113,7 @@ def _split(tokens: Iterable[_Token]) -> tuple[str, list[tuple[str, list[_Field]]
 
 _STRIDE = re.compile(r"\.X(\d+)")
 _BETWEEN = re.compile(r",? +")
-_SIGNS = re.compile(r"([-~!]?)(\|?)(.*?)(\|?)(?:\.(H0_H0|H1_H1|H0|H1|64|reuse|B1|B2|B3))?")
+_SIGNS = re.compile(r"([-~!]?)(\|?)(.*?)(\|?)(?:\.(H0_H0|H1_H1|H0|H1|64|reuse|B1|B2|B3|ROW|COL))?")
 
 
 def _operand(shape: str, fields: list[_Field]) -> Operand:

@@ -9,7 +9,16 @@ from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Counters, MemoryFault, Violation
 from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Instruction
-from ringup.silicon.shader.nv.interpreter import control, conversions, exchange, floats, halves, integers, memory
+from ringup.silicon.shader.nv.interpreter import (
+    control,
+    conversions,
+    exchange,
+    floats,
+    halves,
+    integers,
+    matrices,
+    memory,
+)
 from ringup.silicon.shader.nv.interpreter.step import Machine, RuleBroken, Step
 from ringup.silicon.shader.nv.state import Group, Wait, Warp, lanes, start_group
 from ringup.silicon.shader.nv.strict.tracker import HazardError, Tracker
@@ -28,7 +37,7 @@ RESIDENT = 16
 MAX_REGISTERS, MAX_THREADS, MAX_SHARED_BYTES = 255, 1024, 100 << 10
 
 _FALLING: dict[str, Callable[[Step], None]] = {
-    **integers.RULES, **floats.RULES, **halves.RULES, **conversions.RULES, **exchange.RULES, **memory.RULES,
+    **integers.RULES, **floats.RULES, **halves.RULES, **conversions.RULES, **exchange.RULES, **memory.RULES, **matrices.RULES,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.nv.decoding.instruction import RZ, Kind
+from ringup.silicon.shader.nv.decoding.instruction import PT, RZ, Kind
 from ringup.silicon.shader.nv.interpreter.step import RuleBroken
 from ringup.silicon.shader.nv.state import LANES, lanes
 from ringup.silicon.shader.nv.values.atomics import combined_value
@@ -96,7 +96,8 @@ def _array_space(name: str, array: NDArray[np.uint8], written: NDArray[np.bool_]
     return _Space(load, store)
 
 
-def _shared_space(step: Step) -> _Space:
+def shared_space(step: Step) -> _Space:
+    """Return the shared memory of a warp's group."""
     group = step.group
     return _array_space("shared", group.shared, group.shared_written if step.machine.strict else None)
 
@@ -163,19 +164,20 @@ def _space_at(step: Step, lane: int, address: int) -> tuple[_Space, int]:
     """Return where the address of a memory instruction leads, and the place there."""
     name = step.ins.name
     if name in ("LDS", "STS", "ATOMS", "LDSM"):
-        return _shared_space(step), address
+        return shared_space(step), address
     if name in ("LDL", "STL"):
         return _local_space(step, lane), address & 0xFF_FFFF
     windows = step.group.launch.windows
     if name in ("LD", "ST", "ATOM"):
         if 0 <= address - windows.shared < WINDOW_BYTES:
-            return _shared_space(step), address - windows.shared
+            return shared_space(step), address - windows.shared
         if 0 <= address - windows.local < WINDOW_BYTES:
             return _local_space(step, lane), address - windows.local
     return _global_space(step), address
 
 
-def _aligned(address: int, size: int, lane: int) -> None:
+def aligned(address: int, size: int, lane: int) -> None:
+    """Raise for an address that is no multiple of the access's size."""
     if address % size:
         raise RuleBroken("alignment", f"lane {lane}: {address:#x} is no multiple of {size}", lane, address)
 
@@ -186,7 +188,7 @@ def _load(step: Step) -> None:
     where = addresses(step, place)
     found = np.zeros((shape.registers, LANES), np.uint32)
     for lane in lanes(step.mask):
-        _aligned(where[lane], shape.size_bytes, lane)
+        aligned(where[lane], shape.size_bytes, lane)
         space, at = _space_at(step, lane, where[lane])
         data = space.load(at, shape.size_bytes)
         if shape.size_bytes < 4:
@@ -210,7 +212,7 @@ def _store(step: Step) -> None:
     shape = shape_of(step.ins)
     where = addresses(step, place)
     for lane in lanes(step.mask):
-        _aligned(where[lane], shape.size_bytes, lane)
+        aligned(where[lane], shape.size_bytes, lane)
         space, at = _space_at(step, lane, where[lane])
         space.store(at, _register_bytes(step, source.value, shape, lane))
 
@@ -236,7 +238,7 @@ def _ldc(step: Step) -> None:
     found = np.zeros((shape.registers, LANES), np.uint32)
     for lane in lanes(step.mask):
         offset = int(offsets[lane]) & 0xFFFF_FFFF
-        _aligned(offset, shape.size_bytes, lane)
+        aligned(offset, shape.size_bytes, lane)
         value = step.constant_at(place, offset, shape.size_bytes)
         if shape.is_signed:
             value -= (value >> 8 * shape.size_bytes - 1) << 8 * shape.size_bytes
@@ -260,7 +262,7 @@ def _atomic(step: Step) -> None:
     where = addresses(step, address)
     found = np.zeros((shape.registers, LANES), np.uint32)
     for lane in lanes(step.mask):
-        _aligned(where[lane], size, lane)
+        aligned(where[lane], size, lane)
         space, at = _space_at(step, lane, where[lane])
         data = [
             int.from_bytes(_register_bytes(step, one.value, shape, lane), "little")
@@ -288,6 +290,41 @@ def _operation(ins: Instruction) -> tuple[str, str]:
     return how, next((_TYPES[one] for one in ins.modifiers if one in _TYPES), "U32")
 
 
+def _ldgsts(step: Step) -> None:
+    """Copy from global to shared memory. The bytes are there at once, but strict mode wants them to be waited for."""
+    ins = step.ins
+    to, source, *rest = ins.operands
+    if any(one.value != PT or one.invert for one in rest):
+        raise Unmodelled(f"{ins.text}: a predicate")
+    shape = shape_of(ins)
+    base = step.register(to.register) if to.register >= 0 else np.zeros(LANES, np.uint32)
+    where = addresses(step, source)
+    _check_defined(step, to)
+    shared, whole = shared_space(step), _global_space(step)
+    for lane in lanes(step.mask):
+        at = int(base[lane]) + to.value & 0xFFFF_FFFF
+        aligned(at, shape.size_bytes, lane)
+        aligned(where[lane], shape.size_bytes, lane)
+        shared.store(at, whole.load(where[lane], shape.size_bytes))
+        if step.track is not None:
+            step.group.shared_written[at : at + shape.size_bytes] = False
+            step.warp.copies[-1].append((at, at + shape.size_bytes))
+
+
+def _ldgdepbar(step: Step) -> None:
+    """Close a batch of copies to shared memory. Source: PTX ISA, cp.async.commit_group."""
+    step.warp.copies.append([])
+
+
+def _depbar(step: Step) -> None:
+    """Wait until at most so many batches of copies are left. Source: PTX ISA, cp.async.wait_group."""
+    copies, left = step.warp.copies, step.ins.operands[1].value
+    done = copies[: max(len(copies) - 1 - left, 0)]
+    step.warp.copies = copies[len(done) :]
+    for start, end in (one for batch in done for one in batch):
+        step.group.shared_written[start:end] = True
+
+
 def _nothing(step: Step) -> None:
     """Fences, cache control and prefetches: every access has reached memory."""
 
@@ -295,5 +332,6 @@ def _nothing(step: Step) -> None:
 RULES: dict[str, Callable[[Step], None]] = {
     **dict.fromkeys(("LDG", "LD", "LDS", "LDL"), _load), **dict.fromkeys(("STG", "ST", "STS", "STL"), _store),
     **dict.fromkeys(("ATOMG", "ATOM", "ATOMS", "RED", "REDG"), _atomic), "LDC": _ldc, "ULDC": _ldc, "LDCU": _ldc,
-    **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR", "LDGDEPBAR"), _nothing),
+    "LDGSTS": _ldgsts, "LDGDEPBAR": _ldgdepbar, "DEPBAR": _depbar,
+    **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP"), _nothing),
 }  # fmt: skip

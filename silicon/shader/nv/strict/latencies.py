@@ -27,7 +27,13 @@ class Unit(Enum):
     WIDE_C_HIGH = "wide c high"
     HALF = "half"
     HALF_ALU = "half alu"
+    HALF_MMA = "half mma"
     FP64 = "fp64"
+    # products of matrices: of 8 rows, of 16, of 16 with twice the factors, of f64
+    MMA_8 = "mma 8"
+    MMA = "mma"
+    MMA_LONG = "mma long"
+    MMA_64 = "mma 64"
     SLOW = "slow"
     ADDRESS = "address"
     # reads of predicates
@@ -42,7 +48,7 @@ class Unit(Enum):
 
 _READERS = (
     Unit.ALU, Unit.FMA, Unit.WIDE_FACTOR, Unit.WIDE_C_LOW, Unit.WIDE_C_HIGH, Unit.HALF, Unit.HALF_ALU, Unit.SLOW,
-    Unit.ADDRESS, Unit.FP64,
+    Unit.ADDRESS, Unit.FP64, Unit.MMA, Unit.MMA_8,
 )  # fmt: skip
 _PREDICATE_READERS = (Unit.ALU, Unit.FMA, Unit.HALF, Unit.VOTE, Unit.FP64, Unit.GUARD)
 
@@ -56,22 +62,30 @@ class Latencies(NamedTuple):
 
 AMPERE = Latencies(
     {
-        Unit.ALU: (4, 5, 5, 5, 3, 5, 5, 4, 5, 6), Unit.DISPATCH: (6, 6, 6, 6, 4, 6, 6, 4, 5, 6),
-        Unit.FMA: (5, 4, 4, 4, 2, 5, 5, 4, 5, 6), Unit.WIDE_LOW: (3, 2, 4, 2, 2, 3, 3, 4, 5, 6),
-        Unit.WIDE_HIGH: (5, 4, 6, 4, 2, 5, 5, 4, 5, 6), Unit.HALF: (5, 5, 5, 5, 3, 4, 5, 4, 5, 6),
-        Unit.HALF_ALU: (5, 5, 5, 5, 3, 5, 4, 4, 5, 6),
+        Unit.ALU: (4, 5, 5, 5, 3, 5, 5, 4, 5, 6, 7, 7), Unit.DISPATCH: (6, 6, 6, 6, 4, 6, 6, 4, 5, 6, 7, 7),
+        Unit.FMA: (5, 4, 4, 4, 2, 5, 5, 4, 5, 6, 7, 7), Unit.WIDE_LOW: (3, 2, 4, 2, 2, 3, 3, 4, 5, 6, 7, 7),
+        Unit.WIDE_HIGH: (5, 4, 6, 4, 2, 5, 5, 4, 5, 6, 7, 7), Unit.HALF: (5, 5, 5, 5, 3, 4, 5, 4, 5, 6, 7, 7),
+        Unit.HALF_ALU: (5, 5, 5, 5, 3, 5, 4, 4, 5, 6, 7, 7),
+        Unit.HALF_MMA: (10, 10, 10, 10, 8, 10, 10, 6, 7, 6, 11, 11),
+        Unit.MMA_8: (13, 13, 13, 13, 11, 13, 13, 11, 12, 13, 14, 14),
+        Unit.MMA: (16, 16, 16, 16, 14, 16, 16, 14, 15, 16, 16, 16),
+        Unit.MMA_LONG: (24, 24, 24, 24, 22, 24, 24, 22, 23, 24, 24, 24),
+        Unit.MMA_64: (25, 25, 25, 25, 23, 25, 25, 23, 24, 25, 26, 26),
     },
     {
         Unit.ALU: (4, 5, 4, 13, 13, 13), Unit.FMA: (5, 4, 4, 13, 13, 13), Unit.HALF: (5, 5, 4, 13, 13, 13),
     },
 )  # fmt: skip
-# On Turing halves run in the pipe of f64. GUESS: a vote reads a predicate as late as a guard does.
+# On Turing halves run in the pipe of f64. GUESS: a vote reads a predicate as late as a guard does. A product of
+# integers may read another one's result after 4 cycles as its addend, after 10 as a factor; here after 4 always.
 TURING = Latencies(
     {
-        Unit.ALU: (4, 5, 5, 5, 3, 6, 6, 6, 6, 6), Unit.DISPATCH: (6, 6, 6, 6, 4, 6, 6, 6, 6, 6),
-        Unit.FMA: (5, 4, 4, 4, 2, 6, 6, 6, 6, 6), Unit.WIDE_LOW: (3, 2, 4, 2, 2, 6, 6, 6, 6, 6),
-        Unit.WIDE_HIGH: (5, 4, 6, 2, 2, 6, 6, 6, 6, 6), Unit.HALF: (8, 8, 8, 8, 6, 6, 6, 8, 8, 8),
-        Unit.HALF_ALU: (8, 8, 8, 8, 6, 6, 6, 8, 8, 8),
+        Unit.ALU: (4, 5, 5, 5, 3, 6, 6, 6, 6, 6, 6, 8), Unit.DISPATCH: (6, 6, 6, 6, 4, 6, 6, 6, 6, 6, 6, 8),
+        Unit.FMA: (5, 4, 4, 4, 2, 6, 6, 6, 6, 6, 6, 8), Unit.WIDE_LOW: (3, 2, 4, 2, 2, 6, 6, 6, 6, 6, 6, 8),
+        Unit.WIDE_HIGH: (5, 4, 6, 2, 2, 6, 6, 6, 6, 6, 6, 8), Unit.HALF: (8, 8, 8, 8, 6, 6, 6, 8, 8, 8, 8, 8),
+        Unit.HALF_ALU: (8, 8, 8, 8, 6, 6, 6, 8, 8, 8, 8, 8),
+        Unit.MMA_8: (10, 10, 10, 10, 8, 10, 10, 10, 10, 10, 10, 4),
+        Unit.MMA: (14, 14, 14, 14, 12, 14, 14, 14, 14, 14, 14, 14),
     },
     {
         Unit.ALU: (4, 5, 5, 12, 12, 12), Unit.FMA: (5, 4, 4, 12, 12, 12), Unit.HALF: (8, 8, 6, 12, 14, 14),
@@ -97,7 +111,7 @@ _ALU = (
 
 _ADDRESS = (
     "LDG", "LD", "LDS", "LDL", "STG", "ST", "STS", "STL", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "SHFL", "LDSM", "BAR",
-    "B2R", "CCTL", "MEMBAR",
+    "B2R", "CCTL", "MEMBAR", "MOVM", "LDGSTS",
 )  # fmt: skip
 UNITS = {
     **dict.fromkeys(_ALU, Unit.ALU), **dict.fromkeys(_ADDRESS, Unit.ADDRESS),
@@ -120,10 +134,29 @@ def unit_of(ins: Instruction) -> Unit:
         return Unit.ALU if ins.has("32") else Unit.DISPATCH
     if ins.name == "IMAD" and (ins.has("WIDE") or ins.has("HI")):
         return Unit.WIDE_LOW
+    if ins.name in ("HMMA", "IMMA", "DMMA"):
+        return _matrix_unit(ins)
+    if ins.name == "HFMA2" and ins.has("MMA"):
+        return Unit.HALF_MMA
     found = UNITS.get(ins.name)
     if found is None:
         return Unit.UNIFORM if ins.name[0] == "U" else Unit.SLOW
     return found
+
+
+def _matrix_unit(ins: Instruction) -> Unit:
+    shape = ins.modifiers[0]
+    if ins.name == "DMMA":
+        return Unit.MMA_64
+    if shape in ("8816", "8832"):
+        return Unit.MMA_8
+    if ins.name == "HMMA":
+        return Unit.MMA_LONG if shape == "16816" or ins.has("TF32") else Unit.MMA
+    is_long = shape == "16864" or (shape == "16832" and (ins.has("U8") or ins.has("S8")))
+    return Unit.MMA_LONG if is_long else Unit.MMA
+
+
+MATRIX_UNITS = (Unit.MMA_8, Unit.MMA, Unit.MMA_LONG, Unit.MMA_64)
 
 
 def issue_cycles(target: str, ins: Instruction) -> int:
@@ -138,11 +171,12 @@ def issue_cycles(target: str, ins: Instruction) -> int:
 
 def starts_late(target: str, unit: Unit) -> bool:
     """Return whether a unit takes part in `WRITE_AFTER_READ` as a writer: on Turing halves run in that of f64."""
-    return unit in SCOREBOARDED or (target == "sm_75" and unit in (Unit.HALF, Unit.HALF_ALU))
+    return unit in (*SCOREBOARDED, *MATRIX_UNITS) or (target == "sm_75" and unit in (Unit.HALF, Unit.HALF_ALU))
 
 
 def register_cycles(target: str, writer: Unit, reader: Unit) -> int:
     """Return after how many cycles a vector register may be read."""
+    reader = Unit.MMA if reader in (Unit.MMA_LONG, Unit.MMA_64) else Unit.FP64 if reader is Unit.HALF_MMA else reader
     row = GENERATIONS[target].registers.get(writer)
     return row[_READERS.index(reader)] if row and reader in _READERS else 1
 

@@ -29,7 +29,7 @@ _NAMES = {"R": "R", "U": "UR", "P": "P", "Q": "UP"}
 Register = tuple[str, int]
 EVERY = 0xFFFF_FFFF
 # No fixed latency is longer.
-LONGEST = 14
+LONGEST = 26
 
 
 class HazardError(Exception):

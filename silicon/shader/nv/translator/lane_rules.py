@@ -142,5 +142,5 @@ def nothing(w: Writer) -> None:
 
 RULES: dict[str, Callable[[Writer], None]] = {
     "VOTE": _vote, "VOTEU": _vote, "SHFL": _shfl, "R2UR": _r2ur, "S2R": _s2r, "S2UR": _s2r, "CS2R": _cs2r,
-    "REDUX": _redux, **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR"), nothing),
+    "REDUX": _redux, **dict.fromkeys(("MEMBAR", "CCTL", "ERRBAR", "NOP", "NANOSLEEP", "DEPBAR", "LDGDEPBAR"), nothing),
 }  # fmt: skip
