@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES
 from ringup.silicon.shader.nv.interpreter.accesses import accesses
 from ringup.silicon.shader.nv.strict.tracker import EVERY, HazardError, Tracker
-from ringup.silicon.shader.nv.translator.program import may_fall, target_of
+from ringup.silicon.shader.nv.translator.program import successors
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.nv.decoding.instruction import Instruction
@@ -45,7 +45,7 @@ def hazard(target: str, blocks: dict[int, Block]) -> Broken | None:
             except HazardError as error:
                 return Broken(at, ins.text, str(error))
             at += WORD_BYTES
-        for following in _successors(blocks[start]):
+        for following in successors(blocks[start]):
             if following in blocks:
                 todo.append((following, tracker.copy()))
     return None
@@ -60,13 +60,3 @@ def _run(target: str, tracker: Tracker, ins: Instruction) -> None:
         else:
             tracker.read(one.file, one.number, guard=one.is_guard)
     tracker.finish()
-
-
-def _successors(block: Block) -> list[int]:
-    last = block.instructions[-1]
-    found = []
-    if last.name == "BRA":
-        found.append(target_of(last, block.end - WORD_BYTES))
-    if last.name not in ("BRA", "EXIT") or may_fall(last):
-        found.append(block.end)
-    return found

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Counters, MemoryFault, Violation
 from ringup.silicon.shader.host.context import FAULT_KINDS, Word
@@ -26,12 +28,15 @@ from ringup.silicon.shader.nv.translator import layout
 from ringup.silicon.shader.nv.translator.checks import Broken, hazard
 from ringup.silicon.shader.nv.translator.known import Program, Programs, code_at
 from ringup.silicon.shader.nv.translator.layout import Ended, Own, Slot
-from ringup.silicon.shader.nv.translator.lower import Lowering
+from ringup.silicon.shader.nv.translator.lower import NOTHING, Lowering
 from ringup.silicon.shader.nv.translator.single_steps import SingleSteps
+from ringup.silicon.shader.nv.translator.undefined import detail_of, find
 from ringup.silicon.shader.nv.translator.workspace import Form, Workspace, Workspaces
 from ringup.silicon.shader.nv.translator.writer import NotTranslated
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ringup.silicon.nv.compute.launch import Launch
     from ringup.silicon.shader.common.state import Memory
 
@@ -54,12 +59,15 @@ _DRIVE = ctypes.CFUNCTYPE(
 
 class Translation:
     """Host code of a program. `sites`: how many memory instructions have a region cache. `broken`: a strict rule that a
-    path of it breaks.
+    path of it breaks. `notes_values`: it notes which registers were given values. `banks`: how many bytes of each
+    constant bank it reads at fixed places.
     """
 
     def __init__(self, text: str, declarations: dict[str, str], size: int, sites: int, broken: Broken | None) -> None:
         self._module: tuple[str, dict[str, str]] | None = (text, declarations)
         self._size, self.sites, self.broken = size, sites, broken
+        self.notes_values = False
+        self.banks: dict[int, int] = {}
         self._executed = 0
         self._code = HostCode.of(text, level=QUICK_LEVEL, declarations=declarations)
 
@@ -117,7 +125,8 @@ def _word(memory: Memory, gpu_va: int) -> int:
 
 def _translated(target: str, program: Program, registers: int, *, strict: bool) -> Translation | None:
     try:
-        lowering = Lowering(program.blocks, registers, strict=strict)
+        undefined = find(target, program.blocks) if strict else NOTHING
+        lowering = Lowering(program.blocks, registers, strict=strict, undefined=undefined)
         text, declarations = lowering.module()
         broken = hazard(target, program.blocks)
     except _UNEXPECTED as error:
@@ -127,7 +136,10 @@ def _translated(target: str, program: Program, registers: int, *, strict: bool) 
     if lowering.interpreted:
         texts = "; ".join(sorted(lowering.interpreted))
         _log.info("the interpreter executes single instructions of a program: %s", texts)
-    return Translation(text, declarations, program.size, len(lowering.sites), broken)
+    translation = Translation(text, declarations, program.size, len(lowering.sites), broken)
+    translation.notes_values = bool(undefined.checks)
+    translation.banks = program.banks
+    return translation
 
 
 class NativeRun:
@@ -160,6 +172,7 @@ class NativeRun:
         self._singles: SingleSteps | None = None
         self._groups: list[tuple[int, int, int]] = []
         self._epoch = memory.epoch
+        self._copies: dict[int, NDArray[np.uint8]] = {}
         self._work: Workspace | None = None
         # instructions and lanes, once the workspace is given back
         self._counted = 0, 0
@@ -265,7 +278,13 @@ class NativeRun:
             return True
         work = self._workspace()
         end = self.instructions + instructions
-        self._banks(work)
+        try:
+            self._banks(work)
+        except MemoryFault as fault:
+            wave = (0, 0, 0, 0)
+            detail = f"a constant bank: {fault}"
+            self.violations.append(Violation("memory", self.launch.program, "", wave, detail, None, fault.gpu_va))
+            return False
         while self.instructions < end:
             if not self._groups and not self._fill(work):
                 break
@@ -293,20 +312,30 @@ class NativeRun:
         groups = self._groups = list(islice(self._idents, work.form.resident))
         if not groups:
             return False
-        work.begin(groups, first=not self._waves)
+        work.begin(groups, first=not self._waves, forgets_values=self._translation.notes_values)
         self._left -= len(groups)
         self._waves += len(groups) * work.form.warps
         return True
 
     def _banks(self, work: Workspace) -> None:
-        """Find the constant banks, and forget regions if translations may have changed."""
+        """Find the constant banks that the program reads, and forget regions if translations may have changed.
+
+        Raises `MemoryFault`.
+        """
         if self.memory.epoch != self._epoch:
             self._epoch = self.memory.epoch
             work.forget()
-        for number, bank in enumerate(self.launch.constants[:8]):
-            if bank is not None:
-                region = self.memory.region(bank.gpu_va, write=False)
+        for number, size_bytes in self._translation.banks.items():
+            bank = self.launch.constants[number]
+            assert bank is not None
+            region = self.memory.region(bank.gpu_va, write=False)
+            if bank.gpu_va + size_bytes <= region.gpu_va + region.size_bytes:
                 work.context[Own.BANKS + number] = region.pointer + bank.gpu_va - region.gpu_va
+            else:
+                # Its pages are apart. A launch need not see what is written to its constants meanwhile.
+                copy = np.frombuffer(code_at(self.memory, bank.gpu_va, size_bytes), np.uint8)
+                self._copies[number] = copy
+                work.context[Own.BANKS + number] = copy.__array_interface__["data"][0]
 
     def _report(self, work: Workspace, how: Ended, number: int) -> None:
         if self._found is not None:
@@ -323,6 +352,10 @@ class NativeRun:
         text = decode(self.target, _word(self.memory, pc)).text
         kind = FAULT_KINDS[int(work.context[Word.FAULT_KIND]) - 1]
         gpu_va = int(work.context[Word.FAULT_DETAIL])
+        if kind == "uninitialised":
+            lane, detail = detail_of(gpu_va)
+            self.violations.append(Violation(kind, pc, text, wave, detail, lane))
+            return
         if kind == "hazard":
             self.violations.append(Violation(kind, pc, text, wave, f"of lane {gpu_va}, which {_WAITS}", gpu_va))
             return

@@ -35,6 +35,11 @@ class Program:
         self._loops = _loops(blocks)
         self._needs = _needs(blocks)
 
+    @property
+    def banks(self) -> dict[int, int]:
+        """How many bytes of each constant bank are read at fixed places."""
+        return {number: size_bytes for number, (size_bytes, _) in self._needs.items() if size_bytes}
+
     def work(self, launch: Launch) -> float:
         """Return how many warp-instructions a launch takes; without end if it may loop."""
         if self._loops:

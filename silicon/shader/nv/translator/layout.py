@@ -36,6 +36,9 @@ WARPSYNC = (CONVERGENCE_END - CONVERGENCE) // LANES
 PCS = CONVERGENCE_END + LANES
 WAITS_AT = PCS + LANES
 TIDS = WAITS_AT + LANES
+# Masks of lanes in which a register was given a value: 256 registers, 8 predicates, 64 uniform registers, 8 uniform
+# predicates. `undefined.py` uses them.
+DEFINED = TIDS + 3 * LANES
 REGISTERS = REGISTER_ROWS
 
 

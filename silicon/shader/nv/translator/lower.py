@@ -24,9 +24,11 @@ from ringup.silicon.shader.nv.translator import (
     lane_rules,
     layout,
     memory_rules,
+    undefined,
 )
 from ringup.silicon.shader.nv.translator.layout import Ended, Field, Own, Slot
 from ringup.silicon.shader.nv.translator.program import target_of
+from ringup.silicon.shader.nv.translator.undefined import Undefined
 from ringup.silicon.shader.nv.translator.writer import FLAGS, ROW, STATE, NotTranslated, Writer
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ RULES = {
 }  # fmt: skip
 CONTROL = ("BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "YIELD", "BREAK", "BMOV", "BAR")
 MAX_DOUBLED = 1000
+NOTHING = Undefined({}, {})
 HAZARD = FAULT_KINDS.index("hazard") + 1
 
 
@@ -48,8 +51,10 @@ class Lowering:
     blocks once, with masks, since LLVM takes a millisecond for each of them.
     """
 
-    def __init__(self, blocks: dict[int, Block], registers: int, *, strict: bool = True) -> None:
-        self.blocks, self.registers, self.strict = blocks, registers, strict
+    def __init__(
+        self, blocks: dict[int, Block], registers: int, *, strict: bool = True, undefined: Undefined = NOTHING
+    ) -> None:
+        self.blocks, self.registers, self.strict, self.undefined = blocks, registers, strict, undefined
         self.code = Code()
         self.sites: list[int] = []
         self.interpreted: set[str] = set()
@@ -123,6 +128,8 @@ class Lowering:
         at = start
         for ins in block.instructions:
             w.begin(ins, at)
+            for use in self.undefined.checks.get(at, ()):
+                undefined.check(w, use)
             if ins.name in CONTROL:
                 if self._control(w, at, full=full):
                     return
@@ -131,6 +138,8 @@ class Lowering:
             elif ins.name not in RULES or not w.attempt(RULES[ins.name]):
                 self.interpreted.add(ins.text)
                 w.interpret()
+            if at in self.undefined.changes:
+                undefined.change(w, self.undefined.changes[at])
             at += WORD_BYTES
         w.flush()
         self._go(w, at, full=full)

@@ -70,3 +70,14 @@ def _block(known: dict[int, Instruction], start: int, leaders: set[int]) -> Bloc
         if at in leaders or found[-1].name in ENDS:
             break
     return Block(start, tuple(found))
+
+
+def successors(block: Block) -> list[int]:
+    """Return where paths go on behind a block."""
+    last = block.instructions[-1]
+    found = []
+    if last.name == "BRA":
+        found.append(target_of(last, block.end - WORD_BYTES))
+    if last.name not in ("BRA", "EXIT") or may_fall(last):
+        found.append(block.end)
+    return found

@@ -139,8 +139,10 @@ class Workspace:
         self.sites[:] = 0
         self.regions[:] = 0
 
-    def begin(self, idents: list[tuple[int, int, int]], *, first: bool) -> None:
-        """Set up the warps of some groups; `first`: no group of the launch has run here."""
+    def begin(self, idents: list[tuple[int, int, int]], *, first: bool, forgets_values: bool) -> None:
+        """Set up the warps of some groups; `first`: no group of the launch has run here. `forgets_values`: no register
+        was given a value.
+        """
         count, states, template = len(idents), self.states[: len(idents)], self.template
         # Registers and convergence barriers keep what they had, as on a card.
         states[:, :, : layout.CONVERGENCE] = template[:, : layout.CONVERGENCE]
@@ -151,6 +153,8 @@ class Workspace:
         self.shared[:count] = 0
         if self.local is not None:
             states[:, :, Field.LOCAL : Field.LOCAL + 2] = self._local_places[:count]
+        if forgets_values:
+            states[:, :, layout.DEFINED : layout.REGISTERS] = 0
         self.slots[:count] = layout.Slot.READY
 
     def _on_miss(self, _: int, site: int, row: int, gpu_va: int, write: int) -> int:
