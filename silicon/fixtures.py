@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringup.silicon import card
+from ringup.silicon import card, nvidia_card, nvidia_cards
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.pci.slot import SlotCard
 
 # mistakes listed after the first, and characters of each
 MAX_FOLLOWING, MAX_TEXT = 50, 200
-CARDS = pytest.StashKey[list["VirtualRadeon"]]()
-MakeCard = Callable[..., "VirtualRadeon"]
+CARDS = pytest.StashKey[list["SlotCard"]]()
+# the card is a `VirtualRadeon` or a `VirtualNvidia`
+MakeCard = Callable[..., Any]
 
 
-def check(made: list[VirtualRadeon]) -> None:
+def check(made: list[SlotCard]) -> None:
     """Fail the test if its cards have violations; list them, with the last events before the first."""
     for one in made:
         one.settle()
@@ -59,11 +60,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def virtual_card(request: pytest.FixtureRequest) -> Iterator[MakeCard]:
-    """`virtual_card("navi31", vram_bytes=…)` makes a card. Every card must end the test without violations."""
-    made: list[VirtualRadeon] = request.node.stash.setdefault(CARDS, [])
+    """`virtual_card("navi31", vram_bytes=…)` makes a card, as `ringup.silicon.card` or `nvidia_card` does. Every card
+    must end the test without violations.
+    """
+    made: list[SlotCard] = request.node.stash.setdefault(CARDS, [])
 
-    def make(name: str = "navi31", **options: Any) -> VirtualRadeon:
-        made.append(card(name, **options))
+    def make(name: str = "navi31", **options: Any) -> SlotCard:
+        made.append((nvidia_card if name in nvidia_cards() else card)(name, **options))
         return made[-1]
 
     yield make

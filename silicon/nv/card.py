@@ -17,6 +17,7 @@ from ringup.silicon.nv.board.interrupts import InterruptTree
 from ringup.silicon.nv.board.timer import Timer
 from ringup.silicon.nv.chips import find
 from ringup.silicon.nv.chips.row import MIB, ChipRow
+from ringup.silicon.nv.common.faults import KINDS as FAULT_KINDS
 from ringup.silicon.nv.common.registers import PRIV_BASE, RegisterBar, Registers
 from ringup.silicon.nv.common.signed import Part
 from ringup.silicon.nv.firmware import nouveau
@@ -66,6 +67,7 @@ class VirtualNvidia(SlotCard):
         mastering. `clock`: that of the machine that the card is part of; a new one by default.
         """
         super().__init__(clock)
+        self.faults.know(*FAULT_KINDS)
         self.chip = _sized(find(chip), vram_bytes)
         self.vram = Vram(self.chip.vram_bytes)
         self.image = vbios.build(self.chip)
@@ -74,7 +76,7 @@ class VirtualNvidia(SlotCard):
         self.registers = Registers(self.chip, self.log.note)
         self.protected = ProtectedVram(self.vram, self.registers, self.log)
         self.memory = Memory(self.protected, self.host, self.log)
-        self.windows = Windows(self.registers, self.memory, self.log)
+        self.windows = Windows(self.registers, self.memory, self.log, self.faults)
         self.tree_of_interrupts = InterruptTree(self.registers, gpu.interrupt)
         self.timer = Timer(self.registers, self.clock)
         AccessCounters(self.registers)
@@ -87,10 +89,18 @@ class VirtualNvidia(SlotCard):
 
     def _wire_falcons(self) -> None:
         chip, registers = self.chip, self.registers
-        make = partial(Falcon, chip, registers=registers, memory=_FalconMemory(self), clock=self.clock, log=self.log)
+        make = partial(
+            Falcon,
+            chip,
+            registers=registers,
+            memory=_FalconMemory(self),
+            clock=self.clock,
+            log=self.log,
+            faults=self.faults,
+        )
         self.gsp, self.sec2 = make(chip.falcon("gsp")), make(chip.falcon("sec2"))
-        self.gsp.programs[Part.FWSEC] = Fwsec(chip, registers, self.protected).run
-        booter = Booter(chip, self.protected, self.gsp, self._start_gsp)
+        self.gsp.programs[Part.FWSEC] = Fwsec(chip, registers, self.protected, self.faults).run
+        booter = Booter(chip, self.protected, self.gsp, self._start_gsp, self.faults)
         self.sec2.programs[Part.BOOTER_LOAD] = booter.load
         self.sec2.programs[Part.BOOTER_UNLOAD] = booter.unload
         self.gsp.on_interrupt = lambda: self.tree_of_interrupts.pulse(chip.gsp_vector)
@@ -99,14 +109,16 @@ class VirtualNvidia(SlotCard):
             self.tree_of_interrupts.levels[chip.gsp_vector] = lambda: self.gsp.interrupts_host
         self.gsp.on_reset = self._stop_gsp
         self.engines = Host(
-            chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse
+            chip.name, self.memory, self.windows.gmmu, self.clock, self.log, self.tree_of_interrupts.pulse, self.faults
         )
         channel_ram.wire(registers, boards.find(chip.name), self.engines)
         self.engines.core = Translator(chip.cores)
         self.engines.replayable = self._fault_buffers()
         self.windows.on_replay = self.engines.replay
         events = GspEvents(self.gsp, self.windows, self.engines, self.log)
-        self.firmware_of_gsp = GspFirmware(chip, GspMemory(self.vram, self.host), events, self.clock, self.log)
+        self.firmware_of_gsp = GspFirmware(
+            chip, GspMemory(self.vram, self.host), events, self.clock, self.log, self.faults, self._crash_gsp
+        )
         self.engines.fail = self.firmware_of_gsp.channel_failed
         self.engines.offer_fault = self.firmware_of_gsp.offer_fault
         doorbell = registers.cell(mmu.NV_VIRTUAL_FUNCTION_DOORBELL, 0, PRIV_BASE)
@@ -184,6 +196,11 @@ class VirtualNvidia(SlotCard):
         self.firmware_of_gsp.unload()
         self.engines.reset()
         self.windows.reset()
+
+    def _crash_gsp(self) -> None:
+        """Halt the RISC-V core. What it has started goes on."""
+        self.log.note("card", "crash", "the GSP's core halts")
+        self.gsp.riscv_active = False
 
     def _doorbell(self) -> None:
         if self.gsp.riscv_active:

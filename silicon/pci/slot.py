@@ -16,6 +16,7 @@ from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.interrupts import Interrupts
 from ringup.silicon.common.log import Event, EventLog
 from ringup.silicon.common.memory import HostBuffer, HostMemory
+from ringup.silicon.common.witness import Witness
 from ringup.silicon.pci.function import Function
 from ringup.silicon.pci.path import Bar, ConfigAccess, Path
 from ringup.silicon.pci.peers import KINDS as PEER_FAULTS
@@ -47,6 +48,7 @@ class SlotCard(ABC):
     memory_bar: int
     # the expansion ROM's bytes
     image: bytes
+    witness: Witness
     # assigned by the host: bus, device and function, by name of the function
     places: dict[str, tuple[int, int, int]]
 

@@ -17,10 +17,12 @@ from typing import Protocol
 from ringup.autogen.nv import falcon as regs
 from ringup.autogen.nv import riscv
 from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.board.falcon_memory import BLOCK_BYTES, CodeMemory, DataMemory
 from ringup.silicon.nv.board.loader import load
 from ringup.silicon.nv.chips.row import ChipRow, FalconRow
+from ringup.silicon.nv.common.faults import FALCON_STUCK
 from ringup.silicon.nv.common.registers import ALL, Cell, Registers
 from ringup.silicon.nv.common.signed import Part, identify
 
@@ -67,9 +69,16 @@ class Falcon:
     """
 
     def __init__(
-        self, chip: ChipRow, row: FalconRow, registers: Registers, memory: DmaMemory, clock: VirtualClock, log: EventLog
+        self,
+        chip: ChipRow,
+        row: FalconRow,
+        registers: Registers,
+        memory: DmaMemory,
+        clock: VirtualClock,
+        log: EventLog,
+        faults: Faults,
     ) -> None:
-        self.chip, self.row, self.name = chip, row, row.name
+        self.chip, self.row, self.name, self._faults = chip, row, row.name, faults
         self._memory, self._clock, self._log = memory, clock, log
         self.imem, self.dmem = CodeMemory(row.imem_bytes), DataMemory(row.dmem_bytes)
         self.programs: dict[Part, Callable[[Falcon], int | None]] = {}
@@ -346,6 +355,8 @@ class Falcon:
             self._halt()
             return
         self._log.note(self.name, "program", "runs {}", part.value)
+        if self._faults.take(FALCON_STUCK):
+            return
         answer = self.programs[part](self)
         if answer is not None:
             self.mailbox0.value = answer

@@ -16,8 +16,10 @@ from enum import IntEnum
 from ringup.autogen.nv import gsp_boot
 from ringup.autogen.nv.gsp_boot import GspFwSRMeta, GspFwWprMeta
 from ringup.autogen.structs import memory
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.nv.board.falcon import Falcon, Target
 from ringup.silicon.nv.chips.row import ChipRow
+from ringup.silicon.nv.common.faults import BOOTER_ERROR
 from ringup.silicon.nv.common.signed import Identity, Part, identify
 from ringup.silicon.nv.memory.protected import ProtectedVram
 
@@ -60,12 +62,17 @@ class _Refused(Exception):  # it never leaves this module
 class Booter:
     """Both programs. `gsp` is the falcon that GSP-RM runs on; `on_start` starts what is behind it."""
 
-    def __init__(self, chip: ChipRow, vram: ProtectedVram, gsp: Falcon, on_start: Callable[[Loaded], None]) -> None:
-        self._chip, self._vram, self._gsp, self._on_start = chip, vram, gsp, on_start
+    def __init__(
+        self, chip: ChipRow, vram: ProtectedVram, gsp: Falcon, on_start: Callable[[Loaded], None], faults: Faults
+    ) -> None:
+        self._chip, self._vram, self._gsp, self._on_start, self._faults = chip, vram, gsp, on_start, faults
 
     def load(self, falcon: Falcon) -> int:
         """Check and copy GSP-RM as the metadata says whose bus address the mailboxes hold; return 0 or an error."""
         address = falcon.mailbox0.value | falcon.mailbox1.value << 32
+        injected = self._faults.get(BOOTER_ERROR)
+        if injected is not None:
+            return injected if injected > 0 else 1
         try:
             loaded = self._load(falcon, address)
         except _Refused as refusal:

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from ringup.autogen.nv import boot
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.nv.board import vbios
 from ringup.silicon.nv.board.falcon import Falcon
 from ringup.silicon.nv.chips.row import ChipRow
+from ringup.silicon.nv.common.faults import FWSEC_ERROR
 from ringup.silicon.nv.common.registers import Registers
 from ringup.silicon.nv.memory.protected import GRANULE, ProtectedVram
 
@@ -41,8 +43,8 @@ class FwsecError(IntEnum):
 class Fwsec:
     """The program, and the scratch registers in which it leaves its errors. `set_up` makes the protected region."""
 
-    def __init__(self, chip: ChipRow, registers: Registers, vram: ProtectedVram) -> None:
-        self._chip, self._vram = chip, vram
+    def __init__(self, chip: ChipRow, registers: Registers, vram: ProtectedVram, faults: Faults) -> None:
+        self._chip, self._vram, self._faults = chip, vram, faults
         scratch = [
             registers.cell(boot.NV_PBUS_SW_SCRATCH, index) for index in range(registers.count(boot.NV_PBUS_SW_SCRATCH))
         ]
@@ -63,6 +65,10 @@ class Fwsec:
         """Protect the region that the driver chose, and put FRTS data into it."""
         arguments = falcon.dmem.read(at + READ_VBIOS.size, REGION.size)
         version, size, page, pages, media = REGION.unpack(arguments)
+        injected = self._faults.get(FWSEC_ERROR)
+        if injected is not None:
+            self._frts.value = self._frts.value & 0xFFFF | (injected & 0xFFFF if injected > 0 else 1) << 16
+            return
         first, size_bytes = page << PAGE_SHIFT, pages << PAGE_SHIFT
         if not self._reads_vbios(falcon, at) or (version, size, media) != (1, REGION.size, MEDIA_FB):
             self._fail(falcon, FwsecError.BAD_ARGUMENTS, f"FRTS has arguments {arguments.hex()}")

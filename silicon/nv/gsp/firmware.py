@@ -7,11 +7,14 @@ the firmware drops the message, or stays silent, as the table of `docs/silicon.m
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import replace
 
 from ringup.autogen.nv import gsp_rpc as rpc
 from ringup.silicon.common.clock import Timer, VirtualClock
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
+from ringup.silicon.nv.common.faults import GSP_CHECKSUM, GSP_CRASH, GSP_NO_START, GSP_SILENT
 from ringup.silicon.nv.gsp import calls, functions, libos, queue
 from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
 from ringup.silicon.nv.gsp.releases import ROWS as RELEASES
@@ -48,8 +51,18 @@ class Phase(enum.Enum):
 class GspFirmware:
     """The GSP-RM of one card."""
 
-    def __init__(self, chip: Chip, memory: Memory, events: Events, clock: VirtualClock, log: EventLog) -> None:
-        """Raises `NoSuchCard` for a chip without a board row."""
+    def __init__(
+        self,
+        chip: Chip,
+        memory: Memory,
+        events: Events,
+        clock: VirtualClock,
+        log: EventLog,
+        faults: Faults | None = None,
+        on_crash: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_crash` is called when the core halts by a fault. Raises `NoSuchCard` for a chip without a board row."""
+        self.faults, self._on_crash = faults or Faults(), on_crash
         self.chip, self.memory, self.events, self.clock, self.log = chip, memory, events, clock, log
         self.board = boards.find(chip.name)
         self.phase = Phase.OFF
@@ -133,6 +146,9 @@ class GspFirmware:
         """Read the arguments, make the status queue, and look for the first messages."""
         boot = self._boot
         assert boot is not None
+        if self.faults.take(GSP_NO_START):
+            self.phase = Phase.STUCK
+            return
         release = RELEASES.get(boot.release)
         if release is None:
             self.log.note(BLOCK, "unmodelled", "firmware release {}", boot.release)
@@ -141,6 +157,7 @@ class GspFirmware:
         try:
             session = Session(self.board, self.chip, self.memory, self.events, self.log, boot, release, CONTROLS)
             self.session = session
+            session.manager.faults = self.faults
             self._open_queues(session, boot)
         except (queue.QueueError, ValueError) as error:
             self._stuck(error)
@@ -205,7 +222,9 @@ class GspFirmware:
         # each reader's pointer is in its own queue's header if both sides ask for that; this side always does
         own, theirs = (made, command) if command.swapped else (command, made)
         session.receiver = queue.Receiver(shared, command, own.read_pointer)
-        session.sender = queue.Sender(shared, made, theirs.read_pointer)
+        session.sender = queue.Sender(
+            shared, made, theirs.read_pointer, is_damaged=lambda: self.faults.take(GSP_CHECKSUM)
+        )
         session.note("start", f"release {session.release.name}, {command.count} and {made.count} elements")
 
     def _make_roots(self, session: Session, *, clear: bool = True) -> None:
@@ -232,6 +251,8 @@ class GspFirmware:
             if message is None:
                 break
             self._message(session, *message)
+            if self.phase is Phase.STUCK:
+                return
             if session.ending:
                 self._stop(session)
                 return
@@ -255,7 +276,11 @@ class GspFirmware:
         """Take one message in, and answer the call if it is complete."""
         try:
             call = self._assembler.add(record, beyond)
-            if call is None:
+            if call is None or self.faults.take(GSP_SILENT):
+                return
+            if self.faults.take(GSP_CRASH):
+                self.phase = Phase.STUCK
+                self._on_crash()
                 return
             answer = functions.carry_out(session, call)
             if answer is not None:

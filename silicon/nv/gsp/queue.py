@@ -13,6 +13,7 @@ of what it reads, and drops old messages. Neither source has the firmware's half
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringup.autogen.nv import gsp_queue as q
@@ -215,9 +216,13 @@ class Receiver:
 class Sender:
     """The status queue as the firmware writes it. Messages wait while the CPU does not read."""
 
-    def __init__(self, shared: SharedMemory, ring: Ring, read_pointer: int) -> None:
-        """`read_pointer`: offset of the word that tells the firmware how far the CPU has read."""
-        self._shared, self.ring, self._read_pointer = shared, ring, read_pointer
+    def __init__(
+        self, shared: SharedMemory, ring: Ring, read_pointer: int, is_damaged: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`read_pointer`: offset of the word that tells the firmware how far the CPU has read. `is_damaged`: whether
+        the next message gets a wrong checksum.
+        """
+        self._shared, self.ring, self._read_pointer, self._is_damaged = shared, ring, read_pointer, is_damaged
         self.position = 0
         self.sequence = 0
 
@@ -238,7 +243,8 @@ class Sender:
         data[ELEMENT_HEADER:size] = call
         data[SEQUENCE : SEQUENCE + 4] = self.sequence.to_bytes(4, "little")
         data[ELEMENTS : ELEMENTS + 4] = count.to_bytes(4, "little")
-        data[CHECKSUM : CHECKSUM + 4] = checksum(bytes(data)).to_bytes(4, "little")
+        found = checksum(bytes(data)) ^ (1 if self._is_damaged() else 0)
+        data[CHECKSUM : CHECKSUM + 4] = found.to_bytes(4, "little")
         for index in range(count):
             place = self.ring.entries + (self.position + index) % self.ring.count * PAGE
             self._shared.write(place, bytes(data[index * PAGE : (index + 1) * PAGE]))

@@ -6,13 +6,16 @@ Sources: dev_vm.h (NV_VIRTUAL_FUNCTION_DOORBELL: the channel in 11:0, the runlis
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from ringup.autogen.nv import error_notifier as errors
 from ringup.autogen.nv import methods_host
 from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
+from ringup.silicon.nv.common.faults import ENGINE_STUCK
 from ringup.silicon.nv.compute.launch import Core
 from ringup.silicon.nv.engines.engine import Refused
 from ringup.silicon.nv.host import clients
@@ -28,6 +31,8 @@ from ringup.silicon.nv.rm.parts import Channel, MmuFault
 
 # from the doorbell to the first fetch; GUESS
 WAKE_US = 2.0
+# how often an engine that a fault has stopped is looked at
+STUCK_US = 1e3
 
 
 class Host:
@@ -41,8 +46,9 @@ class Host:
         clock: VirtualClock,
         log: EventLog,
         interrupt: Callable[[int], None],
+        faults: Faults,
     ) -> None:
-        self.memory, self.gmmu, self.log = memory, gmmu, log
+        self.memory, self.gmmu, self.log, self._faults = memory, gmmu, log, faults
         self._clock, self._interrupt = clock, interrupt
         self._engines = {engine.nv2080_type: engine for engine in rows.find(chip).engines}
         # the shader cores, if the card has any
@@ -52,6 +58,7 @@ class Host:
         self.notified: Callable[[Channel], None] = lambda channel: None
         self._channels: dict[tuple[int, int], RunningChannel] = {}
         self._runlists: dict[int, Runlist] = {}
+        self._stuck: set[RunningChannel] = set()
         # what a channel was doing when it left its runlist, and channels whose state outlives a reset
         self._stopped: dict[RunningChannel, Iterator[float]] = {}
         self._saved: dict[Channel, RunningChannel] = {}
@@ -134,15 +141,22 @@ class Host:
         return running if running is not None and running.channel is channel else None
 
     def waiting(self) -> list[str]:
-        """Describe the channels that wait for a semaphore."""
-        return [
-            f"channel {one.channel.number} on runlist {one.channel.runlist} waits for {one.waits_for}"
-            for one in self._channels.values()
-            if one.waits_for
-        ] + [
-            f"channel {one.channel.number} on runlist {one.channel.runlist} waits after {fault}"
-            for one, fault in self._faulted.items()
-        ]
+        """Describe the channels that do not go on: they wait for a semaphore, or after a fault."""
+        return (
+            [
+                f"channel {one.channel.number} on runlist {one.channel.runlist} waits for {one.waits_for}"
+                for one in self._channels.values()
+                if one.waits_for
+            ]
+            + [
+                f"channel {one.channel.number} on runlist {one.channel.runlist} waits after {fault}"
+                for one, fault in self._faulted.items()
+            ]
+            + [
+                f"channel {one.channel.number} on runlist {one.channel.runlist}: its engine is stuck, by a fault"
+                for one in self._stuck & set(self._channels.values())
+            ]
+        )
 
     # --- running ----------------------------------------------------------------------------------------------------
     def doorbell(self, token: int) -> None:
@@ -160,6 +174,9 @@ class Host:
         runlist = self._runlist(running.channel)
         if running not in runlist and running not in self._faulted:
             going = self._stopped.pop(running, None)
+            if self._faults.take(ENGINE_STUCK):
+                going = itertools.repeat(STUCK_US)
+                self._stuck.add(running)
             runlist.add(running, running.run() if going is None else going, WAKE_US)
 
     def _ended(self, running: RunningChannel, error: Stop | None) -> None:

@@ -78,6 +78,7 @@ class VirtualKernel:
             release, release, layout, self.half,
         )  # fmt: skip
         self.half.join(self.manager)
+        self.manager.faults = card.faults
         self.manager.windows = self.machine.windows
         rows = subdevices.rows(self.machine, self.half, card.engines.now_ns)
         self.controls = Controls(controls.every(self.machine, rows))

@@ -11,8 +11,10 @@ from functools import partial
 
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import boot, mmu
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory
+from ringup.silicon.nv.common.faults import INVALIDATE_STUCK
 from ringup.silicon.nv.common.registers import ALL, PRIV_BASE, Registers
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu, Missing
 from ringup.silicon.nv.memory.protected import ProtectedVram
@@ -143,8 +145,8 @@ def _pages(offset: int, size_bytes: int) -> list[tuple[int, int]]:
 class Windows:
     """The windows, with the registers that point them somewhere and that invalidate translations."""
 
-    def __init__(self, registers: Registers, memory: Memory, log: EventLog) -> None:
-        self.gmmu, self._memory, self._log = Gmmu(memory), memory, log
+    def __init__(self, registers: Registers, memory: Memory, log: EventLog, faults: Faults) -> None:
+        self.gmmu, self._memory, self._log, self._faults = Gmmu(memory), memory, log, faults
         self.bar1 = BarWindow(1, memory, self.gmmu, log)
         self.bar2 = BarWindow(2, memory, self.gmmu, log)
         # called with what an invalidation asks for about faults that wait
@@ -165,7 +167,8 @@ class Windows:
         invalidate = registers.cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE, 0, PRIV_BASE)
         invalidate.on_write = self._invalidate
         # an invalidation ends within the time of its write
-        invalidate.on_read = lambda: invalidate.value & ~TRIGGER
+        self._stuck = False
+        invalidate.on_read = lambda: invalidate.value & ~(0 if self._stuck else TRIGGER)
 
     def reset(self) -> None:
         """Unbind everything: the chip was reset."""
@@ -196,6 +199,7 @@ class Windows:
     def _invalidate(self, value: int) -> None:
         if not value & TRIGGER:
             return
+        self._stuck = self._faults.take(INVALIDATE_STUCK)
         if (replay := value >> 3 & 7) != 0:
             self.on_replay(replay)
         if not value & ALL_VA:

@@ -12,7 +12,9 @@ from typing import Protocol
 from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import status
 from ringup.autogen.structs import Struct, memory
+from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
+from ringup.silicon.nv.common.faults import RM_STATUS
 from ringup.silicon.nv.rm import classes, construct
 from ringup.silicon.nv.rm.boards.facts import Board
 from ringup.silicon.nv.rm.channels import ChannelNumbers
@@ -83,6 +85,7 @@ class Manager:
         # the kernel's half of the driver, where it is part of the model, and the classes that callers may name
         self.half = half
         self.rows = classes.BY_NUMBER if half is None else {**classes.BY_NUMBER, **half.rows}
+        self.faults = Faults()
         # degrees of the GPU's sensor. GUESS: an idle board; the card sets it when it works
         self.celsius = 35
         # where the CPU sees registers, memory and instance memory: it says so before anything else
@@ -115,12 +118,19 @@ class Manager:
             construct.construct(self, made, None)
         return made
 
+    def check_faults(self) -> None:
+        """Raise `RmError` if requests are to fail."""
+        injected = self.faults.get(RM_STATUS)
+        if injected is not None:
+            raise RmError(injected if injected > 0 else status.NV_ERR_GENERIC, "an injected fault")
+
     def layout(self, struct: type[Struct]) -> type[Struct]:
         """Return a struct with the layout of the running release."""
         return struct.at(self.release)
 
     def alloc(self, client_handle: int, parent_handle: int, handle: int, number: int, data: bytes) -> tuple[int, bytes]:
         """Make an object; return its handle and its parameters, with what the resource manager filled in."""
+        self.check_faults()
         row = self._row(number)
         params = self._parameters(row, data)
         if row.kind is Kind.CLIENT:

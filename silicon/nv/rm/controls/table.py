@@ -101,6 +101,7 @@ class Controls:
 
         Raises `RmError`. An unknown command is counted, and answers NOT_SUPPORTED.
         """
+        manager.check_faults()
         target = manager.find(client_handle, handle)
         rows = (self.rows.get(command), self.later.get(command))
         control = next((one for one in rows if one is not None and _has(manager, one)), None)

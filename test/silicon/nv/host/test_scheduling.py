@@ -148,3 +148,17 @@ def test_the_error_of_a_channel_leaves_the_others_alone(bench):
     bench.submit(other, *semaphore(bench, 0x8000, 1))
     assert [number for number, _, _ in bench.failed] == [5]
     assert bench.word(0x8000) == 1
+
+
+def test_work_that_is_stuck_never_ends_until_the_channel_is_made_anew(bench):
+    # it has nothing to do
+    bench.card.clock.sleep_us(50)
+    bench.card.faults.inject("engine_stuck", 1)
+    bench.push(*bench.incr(0, 0, 0xC6B5))
+    bench.card.clock.sleep_us(5e6)
+    assert (bench.gp_get, bench.failed) == (0, [])
+    assert bench.card.engines.waiting() != []
+    bench.again()
+    bench.push(*bench.incr(0, 0, 0xC6B5))
+    bench.card.clock.sleep_us(2_000)
+    assert (bench.gp_get, bench.card.engines.waiting()) == (1, [])
