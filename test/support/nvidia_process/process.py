@@ -214,11 +214,14 @@ class Copier:
 
     RING, USERD, PUSH, SEMAPHORE, BYTES = 0, 0x1000, 0x2000, 0x8000, 0x10000
 
-    def __init__(self, client, handle, region, gpu_va, *, space=0, parent=None, notifier=0, engine=COPY0, number=None):
-        self.client, self.region, self.gpu_va = client, region, gpu_va
+    def __init__(
+        self, client, handle, region, gpu_va, *, space=0, parent=None, notifier=0, engine=COPY0, number=None, share=0
+    ):
+        self.client, self.region, self.gpu_va, self.engine = client, region, gpu_va, engine
         chip = client.system.card.chip.name
         params = client.make(
             rm_alloc.NV_CHANNEL_ALLOC_PARAMS, gpFifoOffset=gpu_va + self.RING, gpFifoEntries=ENTRIES, hVASpace=space,
+            hContextShare=share,
             engineType=engine, hObjectError=notifier,
         )  # fmt: skip
         params.hUserdMemory[0], params.userdOffset[0] = handle, self.USERD
@@ -229,7 +232,9 @@ class Copier:
     def start(self, doorbell):
         client = self.client
         client.control(
-            self.handle, channels.NVA06F_CTRL_CMD_BIND, client.make(channels.NVA06F_CTRL_BIND_PARAMS, engineType=COPY0)
+            self.handle,
+            channels.NVA06F_CTRL_CMD_BIND,
+            client.make(channels.NVA06F_CTRL_BIND_PARAMS, engineType=self.engine),
         )
         client.control(
             self.handle, channels.NVA06F_CTRL_CMD_GPFIFO_SCHEDULE,

@@ -3,6 +3,7 @@
 import csv
 import mmap
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from nvidia_process.process import (
     COPY_CLASS,
     EXTERNAL,
     FAULTING,
+    GRAPHICS,
     MIB,
     PCI,
     Client,
@@ -36,6 +38,14 @@ from ringup.silicon.nv.kernel import uvm as uvm_driver
 CALLS = Path(__file__).parents[3] / "data/nv-rm/libcuda_calls.txt"
 # what libcuda asks and this driver refuses: unknown shapes, and RESET_CHANNEL, whose purpose there is unknown
 REFUSED = {"20800145", "20808162", "20810108", "809909", "906f0102", "801909", "20803801"}
+# `out[thread] = thread`, the address of `out` at byte 0 of bank 0: Mesa 25.2.7's NAK, sm_86
+PROGRAM = (
+    0x000E0400000021000000000000007919,
+    0x001FC800000010FF0000000000027A11,
+    0x000FCA00000F14FF0000010000037A11,
+    0x0001C4000010E9000000000002007386,
+    0x001FC20003800000000000000000794D,
+)
 NONSTALL, DATALESS, HOST_EVENT = 0x08000000, 0x10000000, 35
 
 
@@ -155,6 +165,46 @@ def test_a_group_s_slice_is_set_and_told(client):
     channel.submit(*channel.release(1))
     client.system.sleep_us(50)
     assert channel.semaphore == 1
+
+
+def test_a_group_s_channel_launches_a_program(client):
+    """As a CUDA context is made: UVM's address space, a group with a context share, a compute object."""
+    space, keeper = client.space(EXTERNAL | FAULTING), Uvm(client)
+    keeper.take(space)
+    handle = client.memory(Copier.BYTES, PCI)
+    keeper.range(0x2000000, Copier.BYTES)
+    keeper.map(0x2000000, Copier.BYTES, handle)
+    region = client.map(handle, Copier.BYTES, system=True)[0]
+    group = client.alloc(
+        client.device,
+        classes.KEPLER_CHANNEL_GROUP_A,
+        client.make(rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, engineType=GRAPHICS, hVASpace=space),
+    )
+    share = client.alloc(
+        group,
+        classes.FERMI_CONTEXT_SHARE_A,
+        client.make(rm_alloc.NV_CTXSHARE_ALLOCATION_PARAMETERS, hVASpace=space, flags=1),
+    )
+    made = Copier(client, handle, region, 0x2000000, parent=group, engine=GRAPHICS, number=0xC7C0, share=share)
+    keeper.channel(made.handle)
+    made.start(doorbell(client))
+    program, constants, out, semaphore = (0x2009000 + 0x1000 * number for number in range(4))
+    region.write(0x9000, b"".join(word.to_bytes(16, "little") for word in PROGRAM))
+    region.write(0xA000, struct.pack("<Q", out))
+    fields = {580: 3, 384: 1, 416: 1, 448: 1, 592: 64, 608: 1, 624: 1, 648: 19, 1536: program, 640: 1, 1024: constants,
+              1075: 16, 823: 1, 830: 1, 768: semaphore, 832: 5}  # fmt: skip
+    descriptor = sum(number << bit for bit, number in fields.items()).to_bytes(256, "little")
+    words = made.method(0x318, 0, 0x200D000 >> 8, subchannel=1)
+    for at in range(0, 64, 32):
+        part = struct.unpack("<32I", descriptor[4 * at : 4 * at + 128])
+        words += made.method(0x320 + 4 * at, *part, subchannel=1)
+    made.submit(*words[:3])
+    for at in range(3, len(words), 33):
+        made.submit(*words[at : at + 33])
+    client.system.sleep_us(1000)
+    assert client.system.events.xids == []
+    assert struct.unpack("<64I", region.read(0xB000, 256)) == tuple(range(64))
+    assert region.read32(0xC000) == 5
 
 
 def test_own_pages_are_memory_that_the_card_reads(client):
