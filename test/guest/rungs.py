@@ -42,7 +42,7 @@ NVIDIA_RUNGS = {
 NVIDIA_IN_PART = {
     3: "25 programs of 60; NVK 25.0 has no matrix instructions",
     5: "power and temperature do not react to work",
-    7: "nouveau with GSP 570.144, but for a sleep; NVIDIA's modules of another release are not tried",
+    7: "nouveau with GSP 570.144; NVIDIA's modules of another release are not tried",
 }
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 

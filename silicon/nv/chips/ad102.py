@@ -1,6 +1,7 @@
 """AD102 on an L40S, run without its display outputs, which is how the board is delivered for compute.
 
-Sources: nv_ref.h and published/ada/ad102 of NVIDIA's open kernel modules; pci.ids; the L40S's product brief (48 GB).
+Sources: nv_ref.h, published/ada/ad102 and g_nv_name_released.h (the board's ids) of NVIDIA's open kernel modules
+570.144; pci.ids; the L40S's product brief (48 GB).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """GA102 on an A10, a board without display outputs.
 
-Sources: nv_ref.h and published/ampere/ga102 of NVIDIA's open kernel modules; pci.ids; the A10's product brief (24 GB).
+Sources: nv_ref.h, published/ampere/ga102 and g_nv_name_released.h (the board's ids) of NVIDIA's open kernel modules
+570.144; pci.ids; the A10's product brief (24 GB).
 """
 
 from __future__ import annotations

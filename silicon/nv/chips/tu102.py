@@ -1,6 +1,6 @@
 """TU102 on a Tesla T10, a board without display outputs.
 
-Sources: nv_ref.h and published/turing/tu102 of NVIDIA's open kernel modules; pci.ids (16 GB).
+Sources: nv_ref.h and published/turing/tu102 of NVIDIA's open kernel modules; pci.ids (the board's ids, 16 GB).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 
+from ringup.autogen.nv import error_notifier as errors
 from ringup.autogen.nv import gsp_rpc as rpc
 from ringup.autogen.structs import memory as struct_bytes
 from ringup.silicon.common.log import EventLog
@@ -102,10 +103,17 @@ class Session:
         self.post(rpc.NV_VGPU_MSG_EVENT_POST_EVENT, bytes(struct_bytes(body)))
 
     def channel_failed(self, channel: Channel, code: int, engine_type: int, scope: int) -> None:
-        """Tell that a channel was stopped: RC_TRIGGERED."""
-        body = rpc.rpc_rc_triggered_v17_02.at(self.release.rc_layout)(
-            nv2080EngineType=engine_type, chid=channel.number, exceptType=code, scope=scope
-        )
+        """Tell that a channel was stopped: RC_TRIGGERED. Since 555 it has the address of a page fault, and its type."""
+        layout = rpc.rpc_rc_triggered_v17_02.at(self.release.rc_layout)
+        body = layout(nv2080EngineType=engine_type, chid=channel.number, exceptType=code, scope=scope)
+        fault = channel.mmu_faults[-1] if channel.mmu_faults else None
+        if (
+            fault is not None
+            and code == errors.ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+            and "mmuFaultType" in layout.members()
+        ):
+            body.mmuFaultAddrHi, body.mmuFaultAddrLo = divmod(fault.gpu_va, 1 << 32)
+            body.mmuFaultType = fault.kind
         self.post(rpc.NV_VGPU_MSG_EVENT_RC_TRIGGERED, bytes(struct_bytes(body)))
 
     def fault_queued(self) -> None:

@@ -72,6 +72,18 @@ def test_an_error_stops_the_channel_and_is_told(up, release, size, code_at):
     assert (info, engine, status) == (MMU_FAULT, 1, 0xFFFF)
 
 
+def test_570_tells_the_address_of_a_page_fault(up):
+    cpu = up(release="570.144")
+    channel = make_channel(cpu)
+    channel.mmu_faults.append(MmuFault(0x34_5678_9000, 2, True))
+    cpu.firmware.channel_failed(channel, MMU_FAULT, "Fault")
+    failed = [cpu.receive(), cpu.receive()][1].body
+    # rpc_rc_triggered_v17_02 of 570.144: exceptType at 16, the address's halves at 28, the type at 36
+    assert len(failed) == 48
+    assert struct.unpack_from("<I", failed, 16) == (MMU_FAULT,)
+    assert struct.unpack_from("<III", failed, 28) == (0x5678_9000, 0x34, 2)
+
+
 def test_a_group_fails_together(up):
     cpu = up()
     cpu.root(CLIENT)
