@@ -92,7 +92,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get(outcome, []):
             if found := re.search(r"test_rung_(\d+)_\w+", report.nodeid):
                 wrong = ran.setdefault(int(found[1]), [])
-                if "nvidia" in report.nodeid:
+                if "nvidia" in report.nodeid or "/nv/" in report.nodeid:
                     titles, in_part = NVIDIA_RUNGS, NVIDIA_IN_PART
                 if outcome != "passed":
                     wrong.append(report.nodeid.rpartition("::")[2])
