@@ -17,6 +17,7 @@ from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm, rm_alloc, rm_memory, status
 from ringup.autogen.structs import Struct
 from ringup.autogen.structs import memory as struct_bytes
+from ringup.errors import NotSupported
 from ringup.silicon.nv.kernel import mapping
 from ringup.silicon.nv.kernel.controls import load, store
 from ringup.silicon.nv.kernel.files import File, Node, failure
@@ -93,6 +94,11 @@ def _check_version(call: Call, params: rm.nv_ioctl_rm_api_version_t) -> None:
         params.versionString[0:VERSION_BYTES] = ours.ljust(VERSION_BYTES, b"\0")
     if not same and params.cmd != rm.NV_RM_API_VERSION_CMD_QUERY:
         raise failure(errno.EINVAL)
+
+
+def _wait_open(call: Call, params: rm.nv_ioctl_wait_open_complete_t) -> None:
+    """Tell that the card is there: opening its node initialised it. Newer than 535."""
+    params.rc = params.adapterStatus = 0
 
 
 def _system_parameters(call: Call, params: rm.nv_ioctl_sys_params_t) -> None:
@@ -292,6 +298,7 @@ ROWS = {
     for row in (
         Escape(rm.NV_ESC_CARD_INFO, None, _card_info, status=""),
         Escape(rm.NV_ESC_CHECK_VERSION_STR, rm.nv_ioctl_rm_api_version_t, _check_version, status=""),
+        Escape(rm.NV_ESC_WAIT_OPEN_COMPLETE, rm.nv_ioctl_wait_open_complete_t, _wait_open, Node.CARD, ""),
         Escape(rm.NV_ESC_SYS_PARAMS, rm.nv_ioctl_sys_params_t, _system_parameters, status=""),
         Escape(rm.NV_ESC_ATTACH_GPUS_TO_FD, None, _attach, status=""),
         Escape(rm.NV_ESC_REGISTER_FD, rm.nv_ioctl_register_fd_t, _register, None, ""),
@@ -323,6 +330,14 @@ ROWS = {
 }
 
 
+def _layout(row: Escape, release: str) -> type[Struct] | None:
+    """Return a row's layout. A release that has not got it does not know the escape."""
+    try:
+        return None if row.layout is None else row.layout.at(release)
+    except NotSupported:
+        raise failure(errno.EINVAL) from None
+
+
 def _set_status(view: Any, path: str, code: int) -> None:
     *outer, last = path.split(".")
     for name in outer:
@@ -346,7 +361,7 @@ def carry_out(system: VirtualKernel, file: File, number: int, data: bytearray) -
         if found is None:
             system.manager.unmodelled[f"escape {number:#x}"] += 1
             raise failure(errno.EINVAL)
-        row, layout = found, None if found.layout is None else found.layout.at(system.release)
+        row, layout = found, _layout(found, system.release)
     if row.node not in (None, file.node) or (layout is not None and len(data) != layout.SIZE):
         raise failure(errno.EINVAL)
     view: Any = data if layout is None else layout.view(data)

@@ -35,7 +35,17 @@ from ringup.silicon.nv.rm.controls.table import Controls
 from ringup.silicon.nv.rm.manager import Manager
 from ringup.silicon.nv.rm.parts import Channel
 
-RELEASES = ("535.261.03", "555.58.02")
+# one of each branch whose layouts are all known; what the driver does is what 535.261.03 does
+RELEASES = (
+    "535.261.03",
+    "545.29.06",
+    "550.163.01",
+    "555.58.02",
+    "560.35.03",
+    "565.77",
+    "570.195.03",
+    "575.64.05",
+)
 # GUESS: what the loader leaves for the firmware at the end of the card's memory
 FIRMWARE_BYTES = 128 << 20
 # handles of UVM's own client: resserv.h has a range for those of the kernel

@@ -83,7 +83,10 @@ class Hostile:
     def escape(self):
         number = self.random.choice([*escapes.ROWS, self.random.getrandbits(8)])
         row = escapes.ROWS.get(number)
-        size = row.layout.at(self.client.release).SIZE if row is not None and row.layout is not None else 64
+        try:
+            size = row.layout.at(self.client.release).SIZE if row is not None and row.layout is not None else 64
+        except NotSupported:
+            size = 8
         data = self.bytes(size if self.random.random() < 0.95 else self.random.randrange(128))
         for at in range(16, len(data) - 8, 8):
             if self.random.random() < 0.2:

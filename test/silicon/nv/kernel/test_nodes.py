@@ -51,7 +51,8 @@ NONSTALL, DATALESS, HOST_EVENT = 0x08000000, 0x10000000, 35
 
 @pytest.mark.parametrize(
     ("chip", "release", "sm", "device"),
-    [("tu102", "535.261.03", 0x705, 0x1E37), ("ga102", "555.58.02", 0x806, 0x2236), ("ad102", "535.261.03", 0x809, 0x26B9)],
+    [("tu102", "535.261.03", 0x705, 0x1E37), ("ga102", "555.58.02", 0x806, 0x2236), ("ad102", "550.163.01", 0x809, 0x26B9),
+     ("ga102", "575.64.05", 0x806, 0x2236)],
 )  # fmt: skip
 def test_a_process_copies_through_either_kind_of_address_space(machine, chip, release, sm, device):
     system = machine(chip, release)
@@ -333,3 +334,17 @@ def test_an_unknown_release_and_node_are_refused(machine):
         nvidia_kernel("ga102", release="470.1", vram_bytes=512 * MIB)
     with pytest.raises(FileNotFoundError):
         machine().open("/dev/nvidia7")
+
+
+def test_an_escape_that_a_release_lacks_is_unknown_to_it(machine):
+    """WAIT_OPEN_COMPLETE came with 550."""
+    for release, known in (("535.261.03", False), ("550.163.01", True)):
+        system = machine(release=release)
+        node, data = system.open("/dev/nvidia0"), bytearray(8)
+        request = 3 << 30 | 8 << 16 | 0x46 << 8 | rm.NV_ESC_WAIT_OPEN_COMPLETE
+        if known:
+            assert system.ioctl(node, request, data) == 0
+            assert data == bytes(8)
+        else:
+            with pytest.raises(OSError, match="Invalid argument"):
+                system.ioctl(node, request, data)
