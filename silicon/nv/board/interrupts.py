@@ -19,8 +19,10 @@ LEAVES = 8
 
 
 class InterruptTree:
-    """`send` sends a message to the CPU. `level` tells whether a vector's source still asks; such a bit comes back when
-    it is cleared.
+    """`send` sends a message to the CPU. `levels`: by vector, whether a source still asks; its bit stays set as long.
+
+    A level that ends leaves nothing behind. Inference: nvidia.ko clears the leaf before it serves the GSP on Turing
+    (intrservClearInterrupt), and complains if it is called again with nothing to do (kgspService_TU102).
     """
 
     def __init__(self, registers: Registers, send: Callable[[], None]) -> None:
@@ -57,7 +59,7 @@ class InterruptTree:
         return sum(
             1 << pair
             for pair in range(LEAVES // 2)
-            if any(self._pending[leaf] & self._enabled[leaf] for leaf in (2 * pair, 2 * pair + 1))
+            if any(self._leaf(leaf) & self._enabled[leaf] for leaf in (2 * pair, 2 * pair + 1))
         )
 
     def pulse(self, vector: int) -> None:
@@ -72,16 +74,14 @@ class InterruptTree:
         self._update()
 
     def _leaf(self, leaf: int) -> int:
-        return self._pending[leaf]
+        asking = (1 << vector % 32 for vector, asks in self.levels.items() if vector // 32 == leaf and asks())
+        return self._pending[leaf] | sum(asking)
 
     def _enables(self, leaf: int) -> int:
         return self._enabled[leaf]
 
     def _clear(self, leaf: int, value: int) -> None:
         self._pending[leaf] &= ~value
-        for vector, asks in self.levels.items():
-            if vector // 32 == leaf and value >> vector % 32 & 1 and asks():
-                self._pending[leaf] |= 1 << vector % 32
         self._update()
 
     def _enable(self, leaf: int, value: int) -> None:

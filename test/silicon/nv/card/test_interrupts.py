@@ -50,6 +50,25 @@ def test_a_disabled_vector_is_kept_and_comes_when_it_is_enabled(tree):
     assert tree.bars[0].read32(TOP) == 0
 
 
+def test_a_level_stays_while_its_source_asks_and_leaves_nothing(tree):
+    """Turing's GSP: nvidia.ko clears the leaf first, and then takes away why the GSP asked."""
+    asks = [True]
+    tree.tree_of_interrupts.levels[129] = lambda: asks[0]
+    trigger(tree)
+    tree.bars[0].write32(LEAF + 4 * 4, 1 << 1)
+    assert (tree.bars[0].read32(LEAF + 4 * 4), tree.bars[0].read32(TOP)) == (1 << 1, 1 << 2)
+    asks[0] = False
+    assert (tree.bars[0].read32(LEAF + 4 * 4), tree.bars[0].read32(TOP)) == (0, 0)
+    tree.bars[0].write32(EOI, 0)
+    tree.settle()
+    assert tree.interrupts.count == 1
+    # one that still asks when the CPU has taken the last message sends another
+    asks[0] = True
+    tree.bars[0].write32(EOI, 0)
+    tree.settle()
+    assert tree.interrupts.count == 2
+
+
 def test_the_next_message_comes_after_the_last_one_was_taken(tree):
     trigger(tree)
     trigger(tree)
