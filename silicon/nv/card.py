@@ -14,6 +14,7 @@ from ringup.silicon.nv.board import vbios
 from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon, Target
 from ringup.silicon.nv.board.identity import Identity
 from ringup.silicon.nv.board.interrupts import InterruptTree
+from ringup.silicon.nv.board.power import Power
 from ringup.silicon.nv.board.timer import Timer
 from ringup.silicon.nv.chips import find
 from ringup.silicon.nv.chips.row import MIB, ChipRow
@@ -113,9 +114,11 @@ class VirtualNvidia(SlotCard):
         )
         channel_ram.wire(registers, boards.find(chip.name), self.engines)
         self.engines.core = Translator(chip.cores)
+        self.power = Power(self.clock, chip.name)
+        self.engines.load = self.power
         self.engines.replayable = self._fault_buffers()
         self.windows.on_replay = self.engines.replay
-        events = GspEvents(self.gsp, self.windows, self.engines, self.log)
+        events = GspEvents(self.gsp, self.windows, self.engines, self.power, self.log)
         self.firmware_of_gsp = GspFirmware(
             chip, GspMemory(self.vram, self.host), events, self.clock, self.log, self.faults, self._crash_gsp
         )

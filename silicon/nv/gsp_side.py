@@ -7,6 +7,8 @@ from __future__ import annotations
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon
+from ringup.silicon.nv.board.power import Power
+from ringup.silicon.nv.common.usage import Usage
 from ringup.silicon.nv.host.host import Host
 from ringup.silicon.nv.memory import gmmu
 from ringup.silicon.nv.memory.windows import Windows
@@ -47,8 +49,8 @@ class GspMemory:
 class GspEvents:
     """What the firmware does to the card. `falcon` is the GSP's."""
 
-    def __init__(self, falcon: Falcon, windows: Windows, host: Host, log: EventLog) -> None:
-        self._falcon, self._windows, self._host, self._log = falcon, windows, host, log
+    def __init__(self, falcon: Falcon, windows: Windows, host: Host, power: Power, log: EventLog) -> None:
+        self._falcon, self._windows, self._host, self._power, self._log = falcon, windows, host, power, log
         self._bar2: gmmu.Directory | None = None
 
     def interrupt(self) -> None:
@@ -119,3 +121,12 @@ class GspEvents:
     def fault_reported(self, channel: Channel) -> None:
         """Stop a channel whose page fault the CPU could not handle."""
         self._host.cancel_faults(lambda one: one is channel)
+
+    # --- sensors ----------------------------------------------------------------------------------------------------
+    def celsius(self) -> int:
+        """Return what the sensor in the GPU shows."""
+        return self._power.celsius
+
+    def usage(self) -> tuple[Usage, ...]:
+        """Return the samples of the last 10 s, oldest first."""
+        return self._power.usage()

@@ -6,7 +6,6 @@ GUESS: the laws are simple and the constants plausible; nothing was measured on 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,9 +13,8 @@ from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.smu.tables import INSTINCT_SAVING_NAMES, SAVING_NAMES, PowerRow, features
 from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.heat import Cooling, Heat
 
-# time over which activity and power are averaged
-AVERAGE_SECONDS = 0.1
 GFXOFF_AFTER_SECONDS = 0.05  # of idle time
 # sensors at hot spots, by generation
 HOTSPOTS = ("TEMP_HOTSPOT", "TEMP_HOTSPOT_G", "TEMP_HOTSPOT_M", "TEMP_HOTSPOT_GFX", "TEMP_HOTSPOT_SOC")
@@ -32,15 +30,16 @@ class Limits:
     hard: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class Power:
+class Power(Heat):
     """State that follows virtual time. `busy_ns` counts the time for which the graphics core has worked."""
 
     def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
-        self._clock, self.row, self._busy_ns = clock, row, busy_ns
+        self.row = row
         names = SAVING_NAMES if hasattr(row.interface, "FEATURE_FW_DSTATE_BIT") else INSTINCT_SAVING_NAMES
         self._saving = features(row.interface, names)
-        # J, °C: a reset does not change them
-        self.energy, self.temperature = 0.0, row.ambient
+        super().__init__(
+            clock, busy_ns, Cooling(row.ambient, row.degrees_per_watt, row.thermal_seconds), row.idle_power
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -51,10 +50,7 @@ class Power:
         self.overdrive_percent = 0
         self.features = 0
         self.gfxoff_allowed = False
-        self.activity = 0.0
-        self.power = self.row.idle_power
-        self._last_ns, self._last_busy_ns = self._clock.now_ns, self._busy_ns()
-        self._idle_since_ns = self._clock.now_ns
+        self.restart()
 
     # --- clocks -------------------------------------------------------------------------------------------------
     def bounds(self, clock: int) -> tuple[int, int]:
@@ -98,23 +94,9 @@ class Power:
         return self.power >= self.power_limit * 0.98 or self.temperature >= self.row.edge_limit - 1
 
     # --- time ---------------------------------------------------------------------------------------------------
-    def advance(self) -> None:
-        """Update activity, power, energy and temperature to the current time."""
-        now_ns, busy_ns = self._clock.now_ns, self._busy_ns()
-        seconds = (now_ns - self._last_ns) / 1e9
-        if seconds <= 0:
-            return
-        busy = min(1.0, (busy_ns - self._last_busy_ns) / 1e9 / seconds)
-        if busy_ns != self._last_busy_ns:
-            self._idle_since_ns = now_ns
-        self.activity = busy + (self.activity - busy) * math.exp(-seconds / AVERAGE_SECONDS)
-        self._last_ns, self._last_busy_ns = now_ns, busy_ns
-        target = min(self._demand(), self.power_limit)
-        before = self.power
-        self.power = target + (self.power - target) * math.exp(-seconds / AVERAGE_SECONDS)
-        self.energy += (before + self.power) / 2 * seconds
-        settled = self.row.ambient + self.row.degrees_per_watt * self.power
-        self.temperature = settled + (self.temperature - settled) * math.exp(-seconds / self.row.thermal_seconds)
+    def demand(self) -> float:
+        """Return the power that load, clocks and disabled savings take, within the limit."""
+        return min(self._demand(), self.power_limit)
 
     def _demand(self) -> float:
         """Return the power that load, clocks and disabled savings would take without a limit."""

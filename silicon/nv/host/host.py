@@ -21,7 +21,7 @@ from ringup.silicon.nv.engines.engine import Refused
 from ringup.silicon.nv.host import clients
 from ringup.silicon.nv.host.channel import RunningChannel
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
-from ringup.silicon.nv.host.runlist import Runlist, Stop
+from ringup.silicon.nv.host.runlist import Load, Runlist, Stop
 from ringup.silicon.nv.memory.fault_buffers import Buffer, packet
 from ringup.silicon.nv.memory.gmmu import Gmmu
 from ringup.silicon.nv.memory.space import Client, PageFault
@@ -29,6 +29,8 @@ from ringup.silicon.nv.memory.windows import Memory
 from ringup.silicon.nv.rm.boards import rows
 from ringup.silicon.nv.rm.parts import Channel, MmuFault
 
+# the graphics engine's, and of the copy engines beside it
+GRAPHICS_RUNLIST = 0
 # from the doorbell to the first fetch; GUESS
 WAKE_US = 2.0
 # how often an engine that a fault has stopped is looked at
@@ -53,6 +55,8 @@ class Host:
         self._engines = {engine.nv2080_type: engine for engine in rows.find(chip).engines}
         # the shader cores, if the card has any
         self.core: Core | None = None
+        # who is told how long engines work
+        self.load: Load | None = None
         self.fail: Callable[[Channel, int, str], None] = lambda channel, code, text: None
         # a driver in the same process is told of the same interrupt
         self.notified: Callable[[Channel], None] = lambda channel: None
@@ -133,7 +137,9 @@ class Host:
 
     def _runlist(self, channel: Channel) -> Runlist:
         if channel.runlist not in self._runlists:
-            self._runlists[channel.runlist] = Runlist(self._clock, self._ended)
+            self._runlists[channel.runlist] = Runlist(
+                self._clock, self._ended, self.load, channel.runlist == GRAPHICS_RUNLIST
+            )
         return self._runlists[channel.runlist]
 
     def _find(self, channel: Channel) -> RunningChannel | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from ringup.silicon.common.clock import Timer, VirtualClock
 from ringup.silicon.nv.engines.engine import Refused
@@ -38,14 +39,34 @@ class Turn:
         return self.running.channel.slice
 
 
+class Load(Protocol):
+    """Who is told how long engines work."""
+
+    def worked(self, ns: int, *, graphics: bool) -> None:
+        """Count the time for which an engine works, from now on."""
+        ...
+
+    def advance(self) -> None:
+        """Note that an engine begins to work, or has stopped."""
+        ...
+
+
 class Runlist:
     """The channels of one runlist that have work, the one that has the engine first, or will have it next in its group.
 
-    `ended(channel, error)` is called when a channel has no more work, or stopped with an error.
+    `ended(channel, error)` is called when a channel has no more work, or stopped with an error. `load` is told how long
+    the engine works; `graphics`: it is the graphics engine.
     """
 
-    def __init__(self, clock: VirtualClock, ended: Callable[[RunningChannel, Stop | None], None]) -> None:
-        self._clock, self._ended = clock, ended
+    def __init__(
+        self,
+        clock: VirtualClock,
+        ended: Callable[[RunningChannel, Stop | None], None],
+        load: Load | None = None,
+        graphics: bool = False,
+    ) -> None:
+        self._clock, self._ended, self._load, self._graphics = clock, ended, load, graphics
+        self._works = False
         self._turns: list[Turn] = []
         # whose slice it is, and what is left of it
         self._slice: Slice | None = None
@@ -100,11 +121,22 @@ class Runlist:
         self._turns[:] = [turn for turn in self._turns if turn.slice is not self._slice] + mine
         self._slice = None
 
+    def _work(self, delay_ns: int) -> None:
+        """Tell that the engine works for a time, or has stopped."""
+        if self._load is None:
+            return
+        if bool(delay_ns) is not self._works:
+            self._load.advance()
+            self._works = bool(delay_ns)
+        self._load.worked(delay_ns, graphics=self._graphics)
+
     def _go(self) -> None:
         self._timer = None
         turn = self._next()
         if turn is not None:
             self._step(turn)
+        if not self._turns:
+            self._work(0)
         self._arm()
 
     def _step(self, turn: Turn) -> None:
@@ -125,8 +157,10 @@ class Runlist:
             return
         turn.ready_ns = now_ns + round(delay_us * US)
         if isinstance(delay_us, Idle):
+            self._work(0)
             self._behind(turn)
             return
+        self._work(turn.ready_ns - now_ns)
         self._busy_ns = turn.ready_ns
         self._left_us -= delay_us
         yields, whole = running.yields, running.yields_slice

@@ -82,7 +82,7 @@ class VirtualKernel:
         self.events = OsEvents(card.log)
         layout = memory_map.divide(card.chip.vram_bytes - FIRMWARE_BYTES, card.chip.vram_bytes)
         self.half = KernelHalf(card, card.windows.gmmu, layout.usable, self._has_event)
-        effects = GspEvents(card.gsp, card.windows, card.engines, card.log)
+        effects = GspEvents(card.gsp, card.windows, card.engines, card.power, card.log)
         self.manager = Manager(
             boards.find(card.chip.name), card.chip, GspMemory(card.vram, card.host), effects, self.events, card.log,
             release, release, layout, self.half,

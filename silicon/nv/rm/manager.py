@@ -86,8 +86,6 @@ class Manager:
         self.half = half
         self.rows = classes.BY_NUMBER if half is None else {**classes.BY_NUMBER, **half.rows}
         self.faults = Faults()
-        # degrees of the GPU's sensor. GUESS: an idle board; the card sets it when it works
-        self.celsius = 35
         # where the CPU sees registers, memory and instance memory: it says so before anything else
         self.windows = (0, 0, 0)
         self.clients = Clients()

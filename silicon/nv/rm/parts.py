@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ringup.autogen.nv import ram, status
+from ringup.silicon.nv.common.usage import Usage
 
 
 class Aperture(enum.IntEnum):
@@ -183,6 +184,14 @@ class Effects(Protocol):
 
     def fault_reported(self, channel: Channel) -> None:
         """The client that a channel's page fault was given to could not handle it."""
+        ...
+
+    def celsius(self) -> int:
+        """Return what the sensor in the GPU shows."""
+        ...
+
+    def usage(self) -> tuple[Usage, ...]:
+        """Return the samples of the last 10 s, oldest first."""
         ...
 
 

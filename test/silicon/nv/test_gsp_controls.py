@@ -12,6 +12,7 @@ from ringup.autogen.nv import gsp_static
 from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
+from ringup.silicon.nv.common.usage import Usage
 from ringup.silicon.nv.gsp.ports import Aperture
 from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.controls.every import CONTROLS
@@ -55,6 +56,7 @@ SEEN = (
     (0x20800A40, 3172),
     (0x20800A41, 8204),
     (0x20800A42, 1284),
+    (0x20800A46, 1),
     (0x20800A48, 8),
     (0x20800A4C, 4),
     (0x20800A59, 16),
@@ -517,7 +519,7 @@ def test_buffers_for_faults_and_counters(board):
 
 def test_temperatures_are_asked_by_instructions(board):
     made = board()
-    made.cpu.firmware.session.manager.celsius = 41
+    made.cpu.card.celsius = lambda: 41
 
     def execute(*instructions, flags=0, version=1, count=None):
         """As nvidia-smi sends it: each instruction has 44 bytes, result and flag first."""
@@ -541,6 +543,29 @@ def test_temperatures_are_asked_by_instructions(board):
     assert execute((0x777, 0), (0x1500, 0), flags=1)[1] == 1
     assert execute(version=2)[0] == INVALID_PARAMS
     assert execute(count=33)[0] == INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(("release", "size", "engines"), [("535.261.03", 472, 4), ("570.144", 776, 6)])
+def test_use_is_told_in_a_ring_of_samples(up, release, size, engines):
+    """Layouts: ctrl2080perf.h. A sample: its time, then an engine's use each, video memory and graphics first."""
+    cpu = up(release=release)
+    client, subdevice = cpu.internal()
+    head = 16
+    wanted = struct.pack("<B3xI", 2, 72 * size).ljust(head + 72 * size, b"\0")
+    cpu.card.usage = lambda: (Usage(0, 139, 0.0, 0.0), Usage(1, 278, 0.5, 0.25))
+    status, data = cpu.control(client, subdevice, 0x20802096, wanted)
+    assert (status, *struct.unpack_from("<II", data, 8)) == (OK, 2, 2)
+    each = (size - 8) // engines
+    sample = data[head + size : head + 2 * size]
+    assert struct.unpack_from("<Q", sample) == (278,)
+    assert [struct.unpack_from("<IIII", sample, 8 + each * place) for place in range(engines)] == [
+        (use, 0, 0xFFFFFFFF, 0xFFFFFFFF) for use in (2500, 5000, *[0] * (engines - 2))
+    ]
+    # a full ring begins where the oldest sample is
+    cpu.card.usage = lambda: tuple(Usage(number % 72, number, 0.0, 0.0) for number in range(5, 77))
+    status, data = cpu.control(client, subdevice, 0x20802096, wanted)
+    assert (status, *struct.unpack_from("<II", data, 8)) == (OK, 72, 5)
+    assert cpu.control(client, subdevice, 0x20802096, b"\1" + wanted[1:])[0] == INVALID_ARGUMENT
 
 
 def test_a_later_release_has_its_own_layouts(up):

@@ -16,6 +16,7 @@ from ringup.silicon.nv.rm.controls import (
     spaces,
     thermal,
     undocumented,
+    use,
 )
 from ringup.silicon.nv.rm.controls.table import Controls
 
@@ -33,5 +34,6 @@ MODULES = (
     spaces,
     thermal,
     undocumented,
+    use,
 )
 CONTROLS = Controls(row for module in MODULES for row in module.ROWS)

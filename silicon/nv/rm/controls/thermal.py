@@ -30,7 +30,9 @@ INDEXED: dict[int, Values] = {
     firmware.NV2080_CTRL_THERMAL_SYSTEM_GET_INFO_SENSOR_PROVIDER_OPCODE: lambda manager: {1: 0},
     firmware.NV2080_CTRL_THERMAL_SYSTEM_GET_INFO_SENSOR_TARGET_OPCODE: lambda manager: {1: 0},
     firmware.NV2080_CTRL_THERMAL_SYSTEM_GET_INFO_SENSOR_READING_RANGE_OPCODE: lambda manager: {1: LOWEST, 2: HIGHEST},
-    firmware.NV2080_CTRL_THERMAL_SYSTEM_GET_STATUS_SENSOR_READING_OPCODE: lambda manager: {1: manager.celsius},
+    firmware.NV2080_CTRL_THERMAL_SYSTEM_GET_STATUS_SENSOR_READING_OPCODE: lambda manager: {
+        1: manager.effects.celsius()
+    },
 }
 
 
