@@ -1,9 +1,10 @@
-"""Rung 5 of the NVIDIA ladder: NVIDIA's open kernel modules, built for the guest's kernel, on our cards.
+"""Rungs 5 and 6 of the NVIDIA ladder: NVIDIA's open kernel modules, built for the guest's kernel, on our cards.
 
 They are unmodified but for the one line that `modules/build.sh` names, and load made-up GSP firmware. NVIDIA's own
-programs may be used with NVIDIA's own chips only (docs/nvidia.md), so a client of ours asks the modules
-(`modules/rm_client.py`). The card may record no violation, no fault and no access that it has no model of. The kernel
-may print no message of the modules but that they are there: they name each assertion that fails, with file and line.
+programs may be used with NVIDIA's own chips only (docs/nvidia.md), so clients of ours ask the modules:
+`modules/rm_client.py`, and `modules/rm_channels.py` for what a compute library does. The card may record no violation,
+no fault and no access that it has no model of. The kernel may print no message of the modules but that they are there:
+they name each assertion that fails, with file and line.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 from machine import Guest
 from served import Served
 
+from ringup.compiler.isa.sass import assembly, cubin, cubin_write
 from ringup.silicon.nv.rm import identity
 from ringup.silicon.nv.rm.boards import rows as boards
 from ringup.tools.common.paths import cache_folder
@@ -27,6 +29,19 @@ from ringup.tools.common.paths import cache_folder
 ALL = ("ga102", "ad102")
 # TIMEOUT: 12 s on two slow cores, and whatever else the machine does
 CLIENT_S = 300.0
+# parameters: an address, and a number
+SQUARES = """
+.target TARGET
+.kernel squares
+.registers 12
+.parameter 16
+  [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
+  [B------:R-:W-:Y:S06] MOV R5, 0x4
+  [B0-----:R-:W-:Y:S06] IMAD R4, R0, R0, c[0x0][0x168]
+  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R5, c[0x0][0x160]
+  [B------:R-:W-:Y:S02] STORE [R2], R4
+  EXIT
+"""
 # what the modules say of themselves
 THERE = re.compile(r"NVRM: loading NVIDIA UNIX Open Kernel Module|nvidia-uvm: (Loaded|Unloaded) the UVM driver")
 
@@ -40,11 +55,11 @@ class Story:
     chip: str
     modules: str
 
-    def asks(self, what: str) -> Any:
-        """Let the client do something, and return what it prints."""
+    def asks(self, what: str, client: str = "rm_client") -> Any:
+        """Let a client do something, and return what it prints."""
         self.guest.dmesg()
         self.served.mark(f"a client: {what}")
-        script = boot_files.HERE / "modules/rm_client.py"
+        script = boot_files.HERE / f"modules/{client}.py"
         return json.loads(self.guest.check(f"{sys.executable} {script} {what}", CLIENT_S))
 
     def complaints(self) -> list[str]:
@@ -88,9 +103,17 @@ def test_rung_05_nvidias_kernel_modules_initialise_the_adapter(story):
     assert told["uuid"] == identity.uuid_text(chip).decode()
     assert told["sm_version"] == board.shaders.sm_version
     assert told["sm_count"] == board.shaders.sm_count
+    assert told["warps_per_sm"] == board.shaders.warps_per_sm
+    assert told["threads_per_warp"] == 32
+    assert told["registers_per_sm"] == board.shaders.registers_per_sm
+    assert told["cores"] == board.shaders.sm_count * board.shaders.cores_per_sm
+    assert told["tensor_cores"] == board.shaders.sm_count * board.shaders.tensor_cores_per_sm
+    assert (told["bus_bits"], told["l2_bytes"]) == (board.frame.bus_bits, board.frame.l2_bytes)
     assert told["pci"] == [chip.device_id << 16 | 0x10DE, chip.subsystem_id << 16 | 0x10DE]
     # what the firmware keeps, and what the modules keep for it
     assert 0 <= chip.vram_bytes - 1024 * told["usable_kib"] < 1 << 30
+    # the adapter stays initialised while its node is open, so that later clients need not wait for that
+    story.guest.check("(exec sleep 100000 3<>/dev/nvidia0 >/dev/null 2>&1) & echo $! >/run/holder")
 
 
 def test_rung_05_uvm_loads(story):
@@ -105,7 +128,48 @@ def test_rung_05_uvm_takes_the_card(story):
     assert story.complaints() == []
 
 
+def test_rung_05_sensors_follow_the_work(story):
+    told = story.asks("warm 12800", "rm_channels")
+    assert story.complaints() == []
+    before, meanwhile, after = told["before"], told["meanwhile"], told["after"]
+    assert 25 <= before["celsius"] < 45
+    assert (before["memory"], before["graphics"]) == (0, 0)
+    assert meanwhile["memory"] > 50
+    assert meanwhile["celsius"] >= before["celsius"] + 3
+    assert after["memory"] == 0
+    assert before["celsius"] <= after["celsius"] < meanwhile["celsius"]
+
+
+def test_rung_06_copies_of_all_sizes_come_back(story):
+    sizes = [1, 3, 4096, 70_001, 1 << 20, 256 << 20]
+    assert story.asks(f"copies {' '.join(map(str, sizes))}", "rm_channels")["right"] == sizes
+    assert story.complaints() == []
+
+
+def test_rung_06_channels_work_in_the_order_of_their_semaphores(story):
+    """The first of four is submitted last; the kernel wakes the client by the last one's interrupt."""
+    assert story.asks("orders 4", "rm_channels") == {"order": [4, 3, 2, 1], "early": [0, 0, 0], "interrupts": 1}
+    assert story.complaints() == []
+
+
+def test_rung_06_a_hundred_contexts(story):
+    assert story.asks("contexts 100", "rm_channels") == {"right": 100}
+    assert story.complaints() == []
+
+
+def test_rung_06_a_program_that_our_assembler_made(story):
+    """Thread n of 64 stores n * n + 64. The program goes through a cubin."""
+    target = story.served.cards[0].chip.cores
+    store = "STG.E.SYS" if target == "sm_75" else "STG.E"
+    made = assembly.assemble(SQUARES.replace("TARGET", target).replace("STORE", store))
+    kernel = cubin.read(cubin_write.write(made.kernels, made.chip, cubin.Generation.CUDA_12)).kernels["squares"]
+    told = story.asks(f"launch {kernel.registers} {kernel.code.hex()} 64", "rm_channels")
+    assert told["words"] == [number * number + 64 for number in range(64)]
+    assert story.complaints() == []
+
+
 def test_rung_05_the_modules_go(story):
+    story.guest.check("kill $(cat /run/holder)")
     story.guest.dmesg()
     story.served.mark("the modules are unloaded")
     story.guest.check("rmmod nvidia-uvm nvidia")

@@ -41,7 +41,7 @@ NVIDIA_RUNGS = {
 }
 NVIDIA_IN_PART = {
     3: "25 programs of 60; NVK 25.0 has no matrix instructions",
-    5: "power and temperature do not react to work",
+    5: "temperature and use follow work; power does in the model, and no public control tells it",
     7: "nouveau with GSP 570.144; NVIDIA's modules of another release are not tried",
 }
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}

@@ -5,7 +5,8 @@
     rm_client.py uvm     hand the card to nvidia-uvm, which makes channels of its own and waits for each
 
 It is the judge's own, written from the headers of the modules 535.261.03 (nv-ioctl.h, nvos.h, uvm_linux_ioctl.h), which
-autogen/nv holds as facts. Requests that a module refuses raise `Refused`.
+autogen/nv holds as facts. Requests that a module refuses raise `Refused`. `System` has all calls of the operating
+system; another object of its shape takes its place where there is no kernel.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import re
+import select
 import stat
 import sys
+import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ringup.autogen.nv import rm, rm_alloc, uvm
 from ringup.autogen.nv import rm_ctrl_2080_bus as bus
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
-from ringup.autogen.nv.status import NV_OK
 from ringup.autogen.structs import Struct, memory
 
 RELEASE = "535.261.03"
@@ -43,6 +46,88 @@ class Refused(Exception):
         self.status = status
 
 
+class Region(Protocol):
+    """Memory or registers that a node shows."""
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return bytes."""
+        ...
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store bytes."""
+        ...
+
+    def read32(self, offset: int) -> int:
+        """Read a word in one access."""
+        ...
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write a word in one access."""
+        ...
+
+    def close(self) -> None:
+        """Give the view back."""
+        ...
+
+
+class Mapped:
+    """A region of the system's."""
+
+    def __init__(self, descriptor: int, size_bytes: int, offset: int) -> None:
+        self._map = mmap.mmap(descriptor, size_bytes, offset=offset)
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return bytes."""
+        return self._map[offset : offset + size_bytes]
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store bytes."""
+        self._map[offset : offset + len(data)] = data
+
+    def read32(self, offset: int) -> int:
+        """Read a word in one access."""
+        return ctypes.c_uint32.from_buffer(self._map, offset).value
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write a word in one access."""
+        ctypes.c_uint32.from_buffer(self._map, offset).value = value
+
+    def close(self) -> None:
+        """Give the view back."""
+        self._map.close()
+
+
+class System:
+    """Linux's calls."""
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        """Open a node."""
+        return os.open(path, flags)
+
+    def close(self, descriptor: int) -> None:
+        """Close a node."""
+        os.close(descriptor)
+
+    def ioctl(self, descriptor: int, request: int, argument: bytearray) -> int:
+        """Do a request; `argument` has the answer afterwards."""
+        return fcntl.ioctl(descriptor, request, argument)
+
+    def mmap(self, descriptor: int, size_bytes: int, offset: int = 0) -> Region:
+        """Show what a node shows."""
+        return Mapped(descriptor, size_bytes, offset)
+
+    def poll(self, descriptors: list[int], timeout_ms: int) -> list[tuple[int, int]]:
+        """Return the nodes that have an event."""
+        waiting = select.poll()
+        for descriptor in descriptors:
+            waiting.register(descriptor, select.POLLIN | select.POLLPRI)
+        return waiting.poll(timeout_ms)
+
+    def sleep_us(self, us: float) -> None:
+        """Let time pass."""
+        time.sleep(us / 1e6)
+
+
 def node(name: str, major: int, minor: int) -> str:
     """Make a device's node if it is missing, and return its path."""
     path = f"/dev/{name}"
@@ -56,68 +141,70 @@ def address(data: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(data))
 
 
-def ask(descriptor: int, number: int, request: bytearray) -> None:
-    """Do one request of the modules' nodes; `request` has the answer afterwards."""
-    fcntl.ioctl(descriptor, 3 << 30 | len(request) << 16 | rm.NV_IOCTL_MAGIC << 8 | number, request)
-
-
 class Rm:
     """A client of the first card, with a device and a subdevice. The card is initialised as long as this is open."""
 
-    def __init__(self) -> None:
-        self.control_node = os.open(node("nvidiactl", MAJOR, CONTROL_MINOR), os.O_RDWR)
+    def __init__(self, system: System | None = None) -> None:
+        self.system = system or System()
+        self.control_node = self.open_control()
         # opening this node initialises the adapter
-        self.card_node = os.open(node("nvidia0", MAJOR, 0), os.O_RDWR)
+        self.card_node = self.open_card()
         self.root = self._root()
         self._next = 0xCAFE0000
         self.device = self.alloc(self.root, DEVICE, rm_alloc.NV0080_ALLOC_PARAMETERS.at(RELEASE)())
         self.subdevice = self.alloc(self.device, SUBDEVICE, rm_alloc.NV2080_ALLOC_PARAMETERS.at(RELEASE)())
 
+    def open_control(self) -> int:
+        """Open the node of the modules."""
+        return self.system.open(node("nvidiactl", MAJOR, CONTROL_MINOR))
+
+    def open_card(self) -> int:
+        """Open the card's node."""
+        return self.system.open(node("nvidia0", MAJOR, 0))
+
     def close(self) -> None:
         """Leave the card; everything that was allocated goes with the client."""
-        os.close(self.card_node)
-        os.close(self.control_node)
+        self.system.close(self.card_node)
+        self.system.close(self.control_node)
+
+    def ask(self, number: int, request: bytearray) -> None:
+        """Do one request of the modules' node; `request` has the answer afterwards."""
+        self.system.ioctl(self.control_node, 3 << 30 | len(request) << 16 | rm.NV_IOCTL_MAGIC << 8 | number, request)
+
+    def request(self, number: int, what: str, params: Parameters) -> Parameters:
+        """Do one request of which `status` is part, and return its parameters, with the answer in them."""
+        data = bytearray(memory(params))
+        self.ask(number, data)
+        memory(params)[:] = data
+        if params.status:
+            raise Refused(what, params.status)
+        return params
 
     def _root(self) -> int:
-        request = rm.NVOS21_PARAMETERS.at(RELEASE)(hClass=CLIENT)
-        data = bytearray(memory(request))
-        ask(self.control_node, rm.NV_ESC_RM_ALLOC, data)
-        answer = rm.NVOS21_PARAMETERS.at(RELEASE).view(data)
-        if answer.status != NV_OK:
-            raise Refused("a client", answer.status)
-        return int(answer.hObjectNew)
+        params = rm.NVOS21_PARAMETERS.at(RELEASE)(hClass=CLIENT)
+        return int(self.request(rm.NV_ESC_RM_ALLOC, "a client", params).hObjectNew)
 
     def alloc(self, parent: int, number: int, params: Struct | None = None) -> int:
         """Make an object of a class; return its handle. `params` has what the driver filled in."""
         self._next += 1
         body = bytearray(memory(params)) if params is not None else bytearray(1)
-        layout = rm.NVOS21_PARAMETERS.at(RELEASE)
-        request = bytearray(
-            memory(
-                layout(
-                    hRoot=self.root,
-                    hObjectParent=parent,
-                    hObjectNew=self._next,
-                    hClass=number,
-                    pAllocParms=address(body) if params is not None else 0,
-                    paramsSize=len(body) if params is not None else 0,
-                )
-            )
+        request = rm.NVOS21_PARAMETERS.at(RELEASE)(
+            hRoot=self.root,
+            hObjectParent=parent,
+            hObjectNew=self._next,
+            hClass=number,
+            pAllocParms=address(body) if params is not None else 0,
+            paramsSize=len(body) if params is not None else 0,
         )
-        ask(self.control_node, rm.NV_ESC_RM_ALLOC, request)
-        if status := layout.view(request).status:
-            raise Refused(f"an object of class {number:#x}", status)
+        self.request(rm.NV_ESC_RM_ALLOC, f"an object of class {number:#x}", request)
         if params is not None:
             memory(params)[:] = body
         return self._next
 
     def free(self, handle: int) -> None:
         """Free an object with all below it."""
-        layout = rm.NVOS00_PARAMETERS.at(RELEASE)
-        request = bytearray(memory(layout(hRoot=self.root, hObjectOld=handle)))
-        ask(self.control_node, rm.NV_ESC_RM_FREE, request)
-        if status := layout.view(request).status:
-            raise Refused(f"freeing {handle:#x}", status)
+        request = rm.NVOS00_PARAMETERS.at(RELEASE)(hRoot=self.root, hObjectOld=handle)
+        self.request(rm.NV_ESC_RM_FREE, f"freeing {handle:#x}", request)
 
     def control(self, handle: int, command: int, params: Parameters) -> Parameters:
         """Carry a control out, and return its parameters, with the answer in them."""
@@ -127,13 +214,10 @@ class Rm:
 
     def control_bytes(self, handle: int, command: int, body: bytearray) -> bytearray:
         """Carry a control out whose parameters are bytes."""
-        layout = rm.NVOS54_PARAMETERS.at(RELEASE)
-        request = bytearray(
-            memory(layout(hClient=self.root, hObject=handle, cmd=command, params=address(body), paramsSize=len(body)))
+        request = rm.NVOS54_PARAMETERS.at(RELEASE)(
+            hClient=self.root, hObject=handle, cmd=command, params=address(body), paramsSize=len(body)
         )
-        ask(self.control_node, rm.NV_ESC_RM_CONTROL, request)
-        if status := layout.view(request).status:
-            raise Refused(f"control {command:#010x}", status)
+        self.request(rm.NV_ESC_RM_CONTROL, f"control {command:#010x}", request)
         return body
 
 
@@ -148,14 +232,15 @@ def uvm_major() -> int:
 class Uvm:
     """An address space of nvidia-uvm."""
 
-    def __init__(self) -> None:
-        self.node = os.open(node("nvidia-uvm", uvm_major(), 0), os.O_RDWR)
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.node = system.open(node("nvidia-uvm", uvm_major(), 0))
         self.ask(uvm.UVM_INITIALIZE, uvm.UVM_INITIALIZE_PARAMS.at(RELEASE)())
 
     def ask(self, number: int, params: UvmRequest) -> None:
         """Do one request: a bare number. `rmStatus` is part of each."""
         body = bytearray(memory(params))
-        fcntl.ioctl(self.node, number, body)
+        self.system.ioctl(self.node, number, body)
         memory(params)[:] = body
         if params.rmStatus:
             raise Refused(f"UVM request {number}", params.rmStatus)
@@ -184,7 +269,7 @@ def card(client: Rm) -> dict[str, Any]:
     client.control(client.subdevice, gpu.NV2080_CTRL_CMD_GPU_GET_NAME_STRING, name)
     ids = bus.NV2080_CTRL_BUS_GET_PCI_INFO_PARAMS.at(RELEASE)()
     client.control(client.subdevice, bus.NV2080_CTRL_CMD_BUS_GET_PCI_INFO, ids)
-    version, gpcs, tpcs, per_tpc = facts(
+    version, gpcs, tpcs, per_tpc, warps, threads, banks, registers, cores, tensor_cores = facts(
         client,
         gr.NV2080_CTRL_GR_GET_INFO_V2_PARAMS,
         gr.NV2080_CTRL_CMD_GR_GET_INFO_V2,
@@ -193,13 +278,22 @@ def card(client: Rm) -> dict[str, Any]:
         gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_COUNT,
         gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_SUB_COUNT,
         gr.NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_SM_PER_TPC,
+        gr.NV2080_CTRL_GR_INFO_INDEX_MAX_WARPS_PER_SM,
+        gr.NV2080_CTRL_GR_INFO_INDEX_MAX_THREADS_PER_WARP,
+        gr.NV2080_CTRL_GR_INFO_INDEX_SM_REG_BANK_COUNT,
+        gr.NV2080_CTRL_GR_INFO_INDEX_SM_REG_BANK_REG_COUNT,
+        gr.NV2080_CTRL_GR_INFO_INDEX_GPU_CORE_COUNT,
+        gr.NV2080_CTRL_GR_INFO_INDEX_TENSOR_CORE_COUNT,
     )
-    (usable,) = facts(
+    usable, bus_bits, l2_bytes, ram_type = facts(
         client,
         fb.NV2080_CTRL_FB_GET_INFO_V2_PARAMS,
         fb.NV2080_CTRL_CMD_FB_GET_INFO_V2,
         ("fbInfoListSize", "fbInfoList"),
         fb.NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE,
+        fb.NV2080_CTRL_FB_INFO_INDEX_BUS_WIDTH,
+        fb.NV2080_CTRL_FB_INFO_INDEX_L2CACHE_SIZE,
+        fb.NV2080_CTRL_FB_INFO_INDEX_RAM_TYPE,
     )
     return {
         "name": bytes(memory(name))[4:].split(b"\0")[0].decode(),
@@ -209,6 +303,14 @@ def card(client: Rm) -> dict[str, Any]:
         "gpcs": gpcs,
         "sm_count": tpcs * per_tpc,
         "usable_kib": usable,
+        "warps_per_sm": warps,
+        "threads_per_warp": threads,
+        "registers_per_sm": banks * registers,
+        "cores": cores,
+        "tensor_cores": tensor_cores,
+        "bus_bits": bus_bits,
+        "l2_bytes": l2_bytes,
+        "ram_type": ram_type,
     }
 
 
@@ -225,7 +327,7 @@ def main(words: list[str]) -> int:
     if words == ["card"]:
         result: Any = card(client)
     elif words == ["uvm"]:
-        register(client, Uvm())
+        register(client, Uvm(client.system))
         result = "registered"
     else:
         sys.stderr.write(f"{__doc__}\n")
