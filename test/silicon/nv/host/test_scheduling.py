@@ -162,3 +162,16 @@ def test_work_that_is_stuck_never_ends_until_the_channel_is_made_anew(bench):
     bench.push(*bench.incr(0, 0, 0xC6B5))
     bench.card.clock.sleep_us(2_000)
     assert (bench.gp_get, bench.card.engines.waiting()) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["bench", "graphics"])
+def test_time_in_which_an_engine_works_is_counted_as_its_use(request, kind):
+    made = request.getfixturevalue(kind)
+    made.card.clock.sleep_us(200_000)
+    assert not any(one.memory or one.graphics for one in made.card.power.usage())
+    made.push(*[0] * 1000, *made.incr(0, 0x5C, 0x8000, 0, 1, 0, 1))
+    made.card.clock.sleep_us(200_000)
+    assert made.word(0x8000) == 1
+    used = made.card.power.usage()
+    assert any(one.memory for one in used)
+    assert any(one.graphics for one in used) is (kind == "graphics")
