@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ringup.silicon.nv.compute.launch import Bank, Launch, Windows
 from ringup.silicon.shader.common.state import Region
+from ringup.silicon.shader.nv.decoding.instruction import Kind
 from ringup.silicon.shader.nv.interpreter.engine import rule_of
 from ringup.silicon.shader.nv.interpreter.step import Machine, Step
 from ringup.silicon.shader.nv.state import start_group
@@ -68,7 +70,12 @@ _LAUNCH = Launch(
 
 @lru_cache(maxsize=65536)
 def accesses(target: str, ins: Instruction) -> tuple[Access, ...]:
-    """Return an instruction's accesses in order, as if all lanes executed it. Raises what its rule raises."""
+    """Return an instruction's accesses in order, as if all lanes executed it. Raises what its rule raises.
+
+    Registers hold zero here, so an address gets no offset: a negative one would be beyond memory.
+    """
+    operands = tuple(one._replace(value=0) if one.kind is Kind.ADDRESS else one for one in ins.operands)
+    ins = replace(ins, operands=operands)
     group = start_group(_LAUNCH, (0, 0, 0))
     warp = group.warps[0]
     warp.track = recorder = _Recorder(target)

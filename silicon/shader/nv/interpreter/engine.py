@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ringup.silicon.nv.compute.launch import Launch
     from ringup.silicon.shader.common.state import Memory
 
-TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89")
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 # Instructions that a warp executes before the next one runs, and a path before other ready threads of its warp.
 SLICE = 128
 # Groups that are resident at once. Threads of different groups may wait for each other only among these.

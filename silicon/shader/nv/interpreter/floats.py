@@ -193,7 +193,7 @@ def _mufu(step: Step) -> None:
     """
     rd, source = step.ins.operands
     how = step.ins.modifiers[0]
-    if step.ins.has("F16"):
+    if step.ins.has("F16") or step.ins.has("BF16"):
         raise Unmodelled(f"{step.ins.text}: a function of f16")
     if how.endswith("64H"):
         value = (step.u32(source).astype(np.uint64) << np.uint64(32)).view(np.float64)

@@ -7,6 +7,7 @@ memory at once, whatever its scope; so fences have nothing to do.
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -279,7 +280,9 @@ def _atomic(step: Step) -> None:
 
 
 _OPERATIONS = ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS")
-_TYPES = {"S32": "S32", "64": "64", "S64": "S64", "F32": "F32", "F64": "F64", "F16x2": "F16x2", "BF16_V2": "BF16x2"}
+_TYPES = ("S32", "64", "S64", "F32", "F64", "F16x2", "BF16x2")
+# Those of Hopper.
+_VECTORS = re.compile(r"B?F\d+x\d+")
 
 
 def _operation(ins: Instruction) -> tuple[str, str]:
@@ -287,7 +290,10 @@ def _operation(ins: Instruction) -> tuple[str, str]:
     how = next((one for one in ins.modifiers if one in _OPERATIONS), "")
     if not how:
         raise Unmodelled(f"{ins.text}: this atomic operation")
-    return how, next((_TYPES[one] for one in ins.modifiers if one in _TYPES), "U32")
+    kind = next((one for one in ins.modifiers if one in _TYPES or _VECTORS.fullmatch(one)), "U32")
+    if kind not in (*_TYPES, "U32"):
+        raise Unmodelled(f"{ins.text}: several floats at once")
+    return how, "F32.FTZ" if kind == "F32" and ins.has("FTZ") else kind
 
 
 def _ldgsts(step: Step) -> None:

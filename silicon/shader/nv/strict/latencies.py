@@ -102,7 +102,8 @@ _UNIFORM_PREDICATES = {
     Unit.UNIFORM: {"fixed": 6, "slow": 6, "uniform": 4, "move": 4, "constant": 11, "guard": 11, "branch": 9},
     Unit.UNIFORM_MOVE: {"fixed": 1, "slow": 1, "uniform": 1, "move": 1, "constant": 5, "guard": 5, "branch": 2},
 }
-GENERATIONS = {"sm_75": TURING, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE}
+# GUESS: Hopper is as Ampere; no free source says how it is.
+GENERATIONS = {"sm_75": TURING, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90": AMPERE}
 _ALU = (
     "IADD3", "LOP3", "ISETP", "LEA", "SHF", "SEL", "MOV", "PRMT", "IMNMX", "IABS", "BMSK", "SGXT", "FMNMX", "FSETP", "FSET",
     "FSEL", "PLOP3", "VOTE", "F2FP", "I2FP", "P2R", "R2P", "NOP",
@@ -124,8 +125,6 @@ UNITS = {
 SCOREBOARDED = (Unit.SLOW, Unit.ADDRESS, Unit.FP64)
 # Cycles from an instruction that takes a scoreboard to one that may wait for it. Source: NAK, calc_instr_deps.rs.
 SCOREBOARD_CYCLES = 2
-# Cycles from a reader of fixed latency to a writer of a slow unit. Source: write_after_read of both tables.
-WRITE_AFTER_READ = 2
 
 
 def unit_of(ins: Instruction) -> Unit:
@@ -156,9 +155,6 @@ def _matrix_unit(ins: Instruction) -> Unit:
     return Unit.MMA_LONG if is_long else Unit.MMA
 
 
-MATRIX_UNITS = (Unit.MMA_8, Unit.MMA, Unit.MMA_LONG, Unit.MMA_64)
-
-
 def issue_cycles(target: str, ins: Instruction) -> int:
     """Return how many cycles after an instruction the warp's next one may issue, whatever that one reads.
 
@@ -167,11 +163,6 @@ def issue_cycles(target: str, ins: Instruction) -> int:
     if ins.name in ("BAR", "MEMBAR"):
         return 5 if target == "sm_75" else 6
     return 1
-
-
-def starts_late(target: str, unit: Unit) -> bool:
-    """Return whether a unit takes part in `WRITE_AFTER_READ` as a writer: on Turing halves run in that of f64."""
-    return unit in (*SCOREBOARDED, *MATRIX_UNITS) or (target == "sm_75" and unit in (Unit.HALF, Unit.HALF_ALU))
 
 
 def register_cycles(target: str, writer: Unit, reader: Unit) -> int:

@@ -14,12 +14,10 @@ from ringup.silicon.shader.nv.decoding.instruction import NO_BARRIER, Instructio
 from ringup.silicon.shader.nv.strict.latencies import (
     SCOREBOARD_CYCLES,
     SCOREBOARDED,
-    WRITE_AFTER_READ,
     Unit,
     issue_cycles,
     predicate_cycles,
     register_cycles,
-    starts_late,
     uniform_cycles,
     unit_of,
 )
@@ -59,8 +57,6 @@ class Tracker:
         self.target, self.cycle = target, 0
         self._writes: dict[Register, _Write] = {}
         self._reads: dict[Register, list[_Read]] = {}
-        # the cycle in which a register was last read by an instruction of fixed latency, and the lanes
-        self._taken: dict[int, tuple[int, int]] = {}
         # the cycle in which an instruction last took a scoreboard
         self._scoreboards: dict[int, int] = {}
         # lanes that hold something
@@ -82,9 +78,6 @@ class Tracker:
             if one.barrier is not None or self.cycle - one.cycle <= LONGEST
         }
         other._reads = {key: list(reads) for key, reads in self._reads.items()}
-        for number, (cycle, lanes) in self._taken.items():
-            if self.cycle - cycle < WRITE_AFTER_READ:
-                other._taken[number] = cycle - self.cycle, lanes
         for number, cycle in self._scoreboards.items():
             if self.cycle - cycle < SCOREBOARD_CYCLES:
                 other._scoreboards[number] = cycle - self.cycle
@@ -94,8 +87,7 @@ class Tracker:
         """Return what distinguishes this history from another one, of a fresh copy."""
         writes = ((key, one.cycle, one.unit, one.barrier) for key, one in self._writes.items())
         reads = ((key, one.barriers) for key, found in self._reads.items() for one in found)
-        taken = ((number, *one) for number, one in self._taken.items())
-        return frozenset((*writes, *reads, *taken, *self._scoreboards.items()))
+        return frozenset((*writes, *reads, *self._scoreboards.items()))
 
     def begin(self, ins: Instruction) -> None:
         """Take up an instruction: its scoreboards have been waited for."""
@@ -173,10 +165,6 @@ class Tracker:
             if one.lanes & self._mask or file in "UQ":
                 awaited = _awaited(*one.barriers) if one.barriers else "a scoreboard has been waited for"
                 raise HazardError(f"{_name(key)} is overwritten before {awaited}: {one.text} reads it")
-        if file == "R" and starts_late(self.target, self._unit):
-            cycle, lanes = self._taken.get(number, (-LONGEST, 0))
-            if self.cycle - cycle < WRITE_AFTER_READ and lanes & self._mask:
-                raise HazardError(f"{_name(key)} is overwritten {self.cycle - cycle} cycle after it was read")
         self._written.append(key)
 
     def is_undefined(self, file: str, number: int, lanes: int) -> int:
@@ -198,10 +186,6 @@ class Tracker:
                 self._reads.setdefault(key, []).append(_Read(barriers, self._mask, ins.text))
             for taken in barriers:
                 self._scoreboards[taken] = self.cycle
-        elif not starts_late(self.target, unit):
-            for file, number in self._read:
-                if file == "R":
-                    self._taken[number] = self.cycle, self._mask
         undefined = self._undefined if self._read else 0
         for place, key in enumerate(self._written):
             is_high = unit is Unit.WIDE_LOW and (place == 1 or ins.has("HI"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.host.atomic_ops import NO_FLUSH, Flush, atomic
@@ -293,7 +294,7 @@ def _atomic(w: Writer) -> None:
 
 def _atomic_kind(w: Writer) -> tuple[Shape, str]:
     ins = w.ins
-    kind = next((one for one in ins.modifiers if one in ("S32", "64", "S64", "F32", "F64", "F16x2", "BF16_V2")), "U32")
+    kind = next((one for one in ins.modifiers if one in ("S32", "64", "S64") or re.fullmatch(r"B?F\d.*", one)), "U32")
     how = next((one for one in ins.modifiers if one in (*_ATOMICS, "MIN", "MAX")), "")
     if how in ("MIN", "MAX"):
         name = ("s" if kind[0] == "S" else "u") + how.lower()
@@ -302,7 +303,7 @@ def _atomic_kind(w: Writer) -> tuple[Shape, str]:
     else:
         raise NotTranslated(f"{ins.text}: this operation")
     size = 8 if kind.endswith("64") else 4
-    if kind[0] in "FB" and how != "EXCH":
+    if kind[0] in "FB":
         if kind not in ("F32", "F64") or how != "ADD":
             raise NotTranslated(f"{ins.text}: this atomic of floats")
         name = "add_one_nan" if kind == "F32" else "add_plain_float"

@@ -240,7 +240,8 @@ class Writer:
         name = gather(shape, strict=True).include(code)
         answer = take(code, name, [ROW] * shape.rows, CONTEXT, self.site(), mask, where)
         self.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), answer)
-        flags = self.lanes_of(mask)
+        # a mask of one lane may be a constant too
+        flags = code.bitcast(mask, FLAGS)
         return [code.select(flags, row, code.const(0, ROW)) for row in answer.rows]
 
     def raw(self, operand: Operand) -> Value:

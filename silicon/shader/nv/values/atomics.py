@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.nv.values.rounding import half, odd_sum, single
+from ringup.silicon.shader.nv.values.rounding import bfloat, flushed, half, odd_sum, single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,21 +36,23 @@ def combined_value(how: str, kind: str, old: int, data: Sequence[int]) -> int:
 def _float_sum(how: str, kind: str, old: int, data: int) -> int:
     if how == "EXCH":
         return data
-    if how != "ADD" or kind == "BF16x2":
+    if how != "ADD":
         raise Unmodelled(f"an atomic {how} of {kind}")
     if kind == "F64":
         pair = np.array([old, data], np.uint64).view(np.float64)
         with np.errstate(all="ignore"):
             return int((pair[:1] + pair[1:]).view(np.uint64)[0])
-    if kind == "F32":
-        # `.FTZ.RN`: denormals are zero.
-        words = np.array([old, data], np.uint32)
-        words = np.where(words & np.uint32(0x7F80_0000) == 0, words & np.uint32(0x8000_0000), words).astype(np.uint32)
-        left, right = words.view(np.float32).astype(np.float64)
-        return int(single(odd_sum(np.array([left]), np.array([right])), "", flush=True)[0])
+    if kind.startswith("F32"):
+        words, flush = np.array([old, data], np.uint32), kind.endswith("FTZ")
+        left, right = (flushed(words) if flush else words).view(np.float32).astype(np.float64)
+        return int(single(odd_sum(np.array([left]), np.array([right])), "", flush=flush)[0])
     total = 0
     for shift in (0, 16):
-        pair16 = np.array([old >> shift & 0xFFFF, data >> shift & 0xFFFF], np.uint16).view(np.float16)
-        first, second = pair16.astype(np.float64)
-        total |= int(half(odd_sum(np.array([first]), np.array([second])), "")[0]) << shift
+        parts = np.array([old >> shift & 0xFFFF, data >> shift & 0xFFFF], np.uint32)
+        if kind == "BF16x2":
+            first, second = (parts << np.uint32(16)).view(np.float32).astype(np.float64)
+        else:
+            first, second = parts.astype(np.uint16).view(np.float16).astype(np.float64)
+        both = odd_sum(np.array([first]), np.array([second]))
+        total |= int((bfloat(both) if kind == "BF16x2" else half(both, ""))[0]) << shift
     return total
