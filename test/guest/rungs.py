@@ -40,7 +40,7 @@ NVIDIA_RUNGS = {
     8: "another user-space driver: tinygrad's, on a card in process",
 }
 NVIDIA_IN_PART = {
-    3: "25 programs of 60; NVK 25.0 has no matrix instructions",
+    3: "NVK 25.0 has no matrix instructions",
     5: "temperature and use follow work; power does in the model, and no public control tells it",
     7: "nouveau with GSP 570.144; NVIDIA's modules of another release are not tried",
 }

@@ -1,7 +1,7 @@
 """A rung of the ladder: Vulkan compute through Mesa's drivers in the guest, and a page fault that the kernel reports.
 
-`build` makes the programs, `run_all` runs every shader of `vulkan_cases` and checks its answers, `page_fault` makes a
-shader store to an unmapped address. Each returns what is wrong, in words; nothing when all is well.
+`build` makes the programs, `run_all` runs every shader of `vulkan/shaders.py` and checks its answers, `page_fault`
+makes a shader store to an unmapped address. Each returns what is wrong, in words; nothing when all is well.
 """
 
 from __future__ import annotations
@@ -10,23 +10,38 @@ import base64
 import re
 import shlex
 import subprocess
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boot_files
 import numpy as np
-from machine import Guest, Result
-from vulkan_cases import COMPUTE, SHADERS, Case, Shader
+from machine import Guest
+from vulkan.case import COMPUTE, Case, Shader
+from vulkan.shaders import MORE, SHADERS
 
 from ringup.tools.common.paths import cache_folder
 
 SOURCES = boot_files.HERE / "vulkan"
 FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
-# words of a device's name: Mesa's drivers for Radeons and for NVIDIA cards
-RADV, NVK = "RADV", "NVK"
-FILES = {RADV: "radeon_icd.json", NVK: "nouveau_icd.json"}
+
+
+@dataclass(frozen=True)
+class Driver:
+    """One of Mesa's drivers in the guest."""
+
+    # a word of the devices' names
+    word: str
+    description: str
+
+    @property
+    def environment(self) -> str:
+        """What makes the Vulkan library load this driver, and no other: on an emulated processor each takes seconds."""
+        return f"VK_DRIVER_FILES={self.description}"
+
+
+RADV = Driver("RADV", "/usr/share/vulkan/icd.d/radeon_icd.json")
+NVK = Driver("NVK", "/usr/share/vulkan/icd.d/nouveau_icd.json")
 WIDE = "wave=64"  # NVIDIA's waves have 32 lanes
 # What Debian 13's NVK does not run, with the reason, by file.
 NVK_LACKS = {
@@ -42,6 +57,7 @@ LOST = 4  # status of `dispatch`
 JOB_S = 40
 # TIMEOUT: each shader takes a second, the biggest some seconds, on an idle machine of two slow cores.
 SHADER_S = 180
+ANSWERS = "answers"  # a file in the guest: what the jobs of a process have computed, one after the other
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,11 @@ class Outcome:
 
     shader: Shader
     wrong: str
-    took_s: float
+    # in the guest, and the compiler's part of it
+    took_s: float = 0.0
+    compiling_s: float = 0.0
+    # whether the driver lost its device
+    lost: bool = False
 
 
 def build(folder: Path) -> Path:
@@ -81,7 +101,7 @@ def build(folder: Path) -> Path:
 def for_nvk() -> list[Shader]:
     """Return the shaders that NVK can run, as it can run them."""
     chosen: dict[str, Shader] = {}
-    for shader in SHADERS:
+    for shader in (*SHADERS, *MORE):
         if shader.file in NVK_LACKS or WIDE in shader.options:
             continue
         # It has one family of queues, for graphics and compute.
@@ -104,38 +124,78 @@ def install(guest: Guest, folder: Path, shaders: Iterable[Shader] = SHADERS) -> 
 def run_all(guest: Guest, folder: Path, not_judged: Mapping[str, str]) -> list[str]:
     """Run every shader on RADV but those of these files, and return what is wrong."""
     install(guest, folder)
-    outcomes = [run(guest, shader) for shader in SHADERS if shader.file not in not_judged]
-    return [f"{outcome.shader.name}: {outcome.wrong}" for outcome in outcomes if outcome.wrong]
+    return complaints(run(guest, [shader for shader in SHADERS if shader.file not in not_judged]))
 
 
 def run_on_nvk(guest: Guest, folder: Path) -> list[str]:
     """Run the shaders on NVK that it can run, and return what is wrong."""
     chosen = for_nvk()
     install(guest, folder, chosen)
-    outcomes = [run(guest, shader, NVK) for shader in chosen]
+    return complaints(run(guest, chosen, NVK))
+
+
+def complaints(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return what is wrong, with the names of the shaders."""
     return [f"{outcome.shader.name}: {outcome.wrong}" for outcome in outcomes if outcome.wrong]
 
 
-def run(guest: Guest, shader: Shader, driver: str = RADV) -> Outcome:
-    """Run one shader whose files are in the guest, on the card of a driver, and check its answers."""
-    case, started = _case(shader), time.monotonic()
-    result = _dispatch(guest, shader, case, driver)
-    took_s = time.monotonic() - started
-    if result.status:
-        return Outcome(shader, f"status {result.status}: {result.output.strip()}", took_s)
-    told, packed = result.output.split("ANSWERS\n")
+def run(guest: Guest, shaders: Sequence[Shader], driver: Driver = RADV) -> list[Outcome]:
+    """Run shaders whose files are in the guest, on the card of a driver, and check their answers.
+
+    One process runs them all, because on an emulated processor a driver takes seconds to start. If a shader fails,
+    another process runs those after it.
+
+    TIMEOUT: nouveau gives a job 10 s of the clock on the wall. The translation of a big program may take them on a busy
+    computer. It is kept, so such a job gets one more try.
+    """
+    outcomes: list[Outcome] = []
+    tried_again: set[str] = set()
+    while len(outcomes) < len(shaders):
+        some = _run_some(guest, shaders[len(outcomes) :], driver)
+        last = some[-1]
+        may_try = last.lost and driver.word == NVK.word and last.shader.name not in tried_again
+        if may_try and "job timeout" in guest.dmesg():
+            tried_again.add(last.shader.name)
+            some.pop()
+        outcomes += some
+    return outcomes
+
+
+def _run_some(guest: Guest, shaders: Sequence[Shader], driver: Driver) -> list[Outcome]:
+    """Run shaders up to the first one that fails."""
+    cases = [_case(shader) for shader in shaders]
+    jobs = [shlex.join(_job(shader, case, driver)) for shader, case in zip(shaders, cases, strict=True)]
+    tell = "RADV_DEBUG=shaderstats,nocache " if driver is RADV and any(shader.uses for shader in shaders) else ""
+    program = f"{driver.environment} {tell}./dispatch {' -- '.join(jobs)}"
+    command = f"cd {FOLDER}; rm -f {ANSWERS}; {program}; s=$?; echo ANSWERS; base64 -w 0 {ANSWERS}; exit $s"
+    result = guest.trixie(command, timeout_s=SHADER_S + 20 * len(shaders))
+    told, _, packed = result.output.partition("ANSWERS\n")
     answers = base64.b64decode(packed)
+    outcomes: list[Outcome] = []
+    _, *parts = re.split(r"^JOB \d+ .*\n", told, flags=re.MULTILINE)
+    for shader, case, said in zip(shaders, cases, parts, strict=False):
+        took = re.search(r"^TOOK (\S+) s, compiling (\S+) s$", said, re.MULTILINE)
+        if took is None:
+            return [*outcomes, Outcome(shader, f"status {result.status}: {said.strip()}", lost=result.status == LOST)]
+        wrong, size_bytes = _judge(case, answers)
+        answers = answers[size_bytes:]
+        if driver is RADV and shader.uses and not any(map(int, re.findall(rf"{shader.uses}: (\d+)", said))):
+            wrong.append(f"the compiler made no use of what the shader is for: {shader.uses}")
+        outcomes.append(Outcome(shader, "; ".join(wrong), float(took[1]), float(took[2])))
+    return outcomes or [Outcome(shaders[0], f"status {result.status}: {told.strip()}")]
+
+
+def _judge(case: Case, answers: bytes) -> tuple[list[str], int]:
+    """Check a shader's answers, at the start of these bytes; return what is wrong, and their size."""
     wrong, at = [], 0
-    if driver == RADV and shader.uses and not any(int(number) for number in re.findall(rf"{shader.uses}: (\d+)", told)):
-        wrong.append(f"the compiler made no use of what the shader is for: {shader.uses}")
-    for binding, (kind, judge) in case.judges.items():
+    for binding, (kind, judge) in sorted(case.judges.items()):
         buffer = case.buffers[binding]
         size_bytes = buffer if isinstance(buffer, int) else buffer.nbytes
         answer = np.frombuffer(answers[at : at + size_bytes], kind)
         at += size_bytes
         if said := judge(answer):
             wrong.append(f"buffer {binding}: {said}")
-    return Outcome(shader, "; ".join(wrong), took_s)
+    return wrong, at
 
 
 def page_fault(guest: Guest) -> list[str]:
@@ -166,11 +226,9 @@ def page_fault(guest: Guest) -> list[str]:
         wrong.append(f"the job that faults ends with {result.status}, not {LOST}")
     if wrong:
         wrong.append(f"the program: {result.output.strip()}; the kernel: {told}")
-    after = run(guest, SHADERS[0])
-    if after.wrong:
-        wrong.append(f"after the fault, {after.shader.name}: {after.wrong}")
-    if complaints := re.findall(r".*(?:page fault|timeout|reset|ERROR).*", guest.dmesg()):
-        wrong += ["after the fault, the kernel still complains:", *complaints]
+    wrong += [f"after the fault, {words}" for words in complaints(run(guest, SHADERS[:1]))]
+    if still := re.findall(r".*(?:page fault|timeout|reset|ERROR).*", guest.dmesg()):
+        wrong += ["after the fault, the kernel still complains:", *still]
     return wrong
 
 
@@ -182,20 +240,16 @@ def _input(shader: Shader, binding: int) -> str:
     return f"{shader.name.replace(' ', ',')}.{binding}"
 
 
-def _dispatch(guest: Guest, shader: Shader, case: Case, driver: str) -> Result:
-    words = [f"{shader.file}.spv", *shader.options, *case.options, f"device={driver}", f"wait={SHADER_S}"]
+def _job(shader: Shader, case: Case, driver: Driver) -> list[str]:
+    """Return a job's words for `dispatch`."""
+    words = [f"{shader.file}.spv", *shader.options, *case.options, f"device={driver.word}", f"wait={SHADER_S}"]
     for binding, buffer in enumerate(case.buffers):
         if isinstance(buffer, int):
             words.append(f"zero={buffer}")
         else:
             words.append(f"{'uniform' if binding == case.uniform else 'in'}={_input(shader, binding)}")
         if binding in case.judges:
-            words.append(f"out=out.{binding}")
-    outputs = " ".join(f"out.{binding}" for binding in case.judges)
-    tell = "RADV_DEBUG=shaderstats,nocache " if shader.uses and driver == RADV else ""
-    # The library would load all of Mesa's drivers, which takes seconds on an emulated processor.
-    only = f"VK_DRIVER_FILES=/usr/share/vulkan/icd.d/{FILES[driver]}"
-    command = (
-        f"cd {FOLDER} && {only} {tell}./dispatch {shlex.join(words)} && echo ANSWERS && cat {outputs} | base64 -w 0"
-    )
-    return guest.trixie(command, timeout_s=SHADER_S + 20)
+            words.append(f"out={ANSWERS}")
+        if binding in case.arrays:
+            words.append(f"array={case.arrays[binding]}")
+    return words

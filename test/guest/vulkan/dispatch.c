@@ -1,24 +1,33 @@
-// Runs one compute shader through Vulkan 1.3 and writes its results.
+// Runs compute shaders through Vulkan 1.3, one after the other, and writes their results.
 //
-//     dispatch SHADER.spv [OPTION]...
+//     dispatch SHADER.spv [OPTION]... [-- SHADER.spv [OPTION]...]...
 //
 //     in=FILE          a storage buffer with a file's bytes; buffers have bindings 0, 1, ... of set 0 in the order of their options
 //     zero=BYTES       a storage buffer of zeros
 //     uniform=FILE     a uniform buffer with a file's bytes
-//     out=FILE         at the end, write the buffer named last to a file
+//     array=N          the N buffers named last are the elements of one binding
+//     out=FILE         at the end, append the buffer named last to a file
 //     groups=X,Y,Z     workgroups; default 1,1,1
+//     base=X,Y,Z       the number of the first workgroup; default 0,0,0
 //     indirect=1       the device reads the number of workgroups from a buffer
+//     counts=BINDING   from the second dispatch on, the device reads the number of workgroups from the start of that buffer
 //     steps=N          dispatch N times, each after the one before
-//     push=ITEM,...    push constants: u32:N u64:N f32:X f64:X, address:BINDING (u64) or step (u32, 0 to N - 1)
+//     push=ITEM,...    push constants: u32:N u64:N f32:X f64:X, address:BUFFER (u64) or step (u32, 0 to N - 1)
 //     spec=ID:N,...    specialisation constants of 32 bits
 //     wave=32|64       the subgroup size; every subgroup must be full
 //     queue=compute    use a queue family without graphics; default: one with graphics
-//     device=WORD      a word of the device's name; default RADV
+//     device=WORD      a word of the device's name; default RADV. The first job's counts for all.
 //     wait=SECONDS     how long to wait for the device; default 60
 //
 // Buffers are in device memory. Copies on the same queue fill them from host memory and read them back. Reading back is
 // a separate submission, if there is any: drivers report a failed job when the next one is submitted.
-// Exit status: 0, or 1 with one line on standard error; 3: the device did not finish in time; 4: the device was lost.
+// Each job's number and shader are printed on standard error before it, and after it how long it took and how much of
+// that the compiler took.
+// Exit status: 0, or 1 with one line on standard error; 3: the device did not finish in time; 4: the device was lost. The
+// first job that fails is the last one.
+
+// for the clock
+#define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
 #include <stdarg.h>
@@ -27,31 +36,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <vulkan/vulkan.h>
 
-enum { MOST = 16, PUSH_BYTES = 128, TIMED_OUT = 3, LOST = 4 };
+enum { MOST = 16, MOST_JOBS = 256, BLOCK_BYTES = 16 << 20, PUSH_BYTES = 128, TIMED_OUT = 3, LOST = 4 };
+
+static const uint32_t NOWHERE = ~0u;
 
 struct buffer {
   const char *in, *out;
   VkDeviceSize size;
   VkDescriptorType type;
+  uint32_t elements;  // of the binding that starts here; 0: it belongs to the binding before
   VkBuffer device, staging;
   void *mapped;
+};
+
+// Memory of one kind that the jobs use one after the other. To allocate is slow where accesses to the card are.
+struct pool {
+  VkMemoryPropertyFlags wanted;
+  struct block { VkDeviceMemory memory; VkDeviceSize size; char *mapped; } blocks[MOST];
+  uint32_t count, at;
+  VkDeviceSize used;
 };
 
 struct job {
   const char *shader, *name, *push;
   struct buffer buffers[MOST];
-  uint32_t buffer_count, groups[3], steps, wave, spec_count, push_bytes;
+  uint32_t buffer_count, groups[3], base[3], steps, wave, spec_count, counts_from, family;
   uint32_t spec[MOST];
   VkSpecializationMapEntry spec_map[MOST];
   bool indirect, compute_only;
-  double wait_s;
+  double wait_s, compiling_s;
+  struct buffer counts;
+  VkDescriptorSetLayout set_layout;
+  VkDescriptorPool descriptors;
+  VkPipelineLayout layout;
+  VkPipeline pipeline;
+  VkCommandPool commands;
 };
 
 static VkPhysicalDevice physical;
 static VkDevice device;
+static struct pool device_pool = {.wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT};
+// cached: what is read back would else come byte by byte over the bus
+static struct pool staging_pool = {
+  .wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+};
 
 __attribute__((noreturn, format(printf, 2, 3))) static void quit(int status, const char *format, ...) {
   va_list arguments;
@@ -69,6 +101,12 @@ static void check(VkResult result, const char *what) {
   if (result != VK_SUCCESS) quit(1, "%s: VkResult %d", what, result);
 }
 #define DO(call, ...) check(call(__VA_ARGS__), #call)
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec + now.tv_nsec / 1e9;
+}
 
 static void *read_file(const char *path, size_t *size) {
   FILE *file = fopen(path, "rb");
@@ -88,9 +126,16 @@ static uint64_t number(const char *text, char **end) {
   return value;
 }
 
-static void parse_groups(struct job *job, const char *text) {
+static void parse_groups(uint32_t *groups, const char *text) {
   char *end;
-  for (int i = 0; i < 3; i++, text = *end == ',' ? end + 1 : end) job->groups[i] = number(text, &end);
+  for (int i = 0; i < 3; i++, text = *end == ',' ? end + 1 : end) groups[i] = number(text, &end);
+}
+
+// Makes one binding of the last `count` buffers.
+static void join(struct job *job, uint32_t count) {
+  if (!count || count > job->buffer_count) quit(1, "array=%u of %u buffers", count, job->buffer_count);
+  struct buffer *first = &job->buffers[job->buffer_count - count];
+  for (uint32_t i = 0; i < count; i++) first[i].elements = i ? 0 : count;
 }
 
 static void parse_spec(struct job *job, const char *text) {
@@ -106,6 +151,7 @@ static struct buffer *new_buffer(struct job *job, VkDescriptorType type) {
   if (job->buffer_count == MOST) quit(1, "more than %d buffers", MOST);
   struct buffer *buffer = &job->buffers[job->buffer_count++];
   buffer->type = type;
+  buffer->elements = 1;
   return buffer;
 }
 
@@ -115,16 +161,19 @@ static const char *value_of(const char *option, const char *name) {
 }
 
 static struct job parse(int count, char **options) {
-  if (count < 2) quit(1, "usage: dispatch SHADER.spv [OPTION]...");
-  struct job job = {.shader = options[1], .name = "RADV", .groups = {1, 1, 1}, .steps = 1, .push = "", .wait_s = 60};
-  for (int i = 2; i < count; i++) {
+  if (count < 1) quit(1, "usage: dispatch SHADER.spv [OPTION]... [-- SHADER.spv [OPTION]...]...");
+  struct job job = {.shader = options[0], .name = "RADV", .groups = {1, 1, 1}, .steps = 1, .push = "", .wait_s = 60, .counts_from = NOWHERE};
+  for (int i = 1; i < count; i++) {
     const char *value;
     char *end = "";
     if ((value = value_of(options[i], "in"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)->in = value;
     else if ((value = value_of(options[i], "uniform"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER)->in = value;
     else if ((value = value_of(options[i], "zero"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)->size = number(value, &end);
     else if ((value = value_of(options[i], "out")) && job.buffer_count) job.buffers[job.buffer_count - 1].out = value;
-    else if ((value = value_of(options[i], "groups"))) parse_groups(&job, value);
+    else if ((value = value_of(options[i], "groups"))) parse_groups(job.groups, value);
+    else if ((value = value_of(options[i], "base"))) parse_groups(job.base, value);
+    else if ((value = value_of(options[i], "array"))) join(&job, number(value, &end));
+    else if ((value = value_of(options[i], "counts"))) job.counts_from = number(value, &end);
     else if ((value = value_of(options[i], "indirect"))) job.indirect = number(value, &end);
     else if ((value = value_of(options[i], "steps"))) job.steps = number(value, &end);
     else if ((value = value_of(options[i], "push"))) job.push = value;
@@ -136,6 +185,7 @@ static struct job parse(int count, char **options) {
     else quit(1, "unknown option: %s", options[i]);
     if (*end) quit(1, "what is %s in %s?", end, options[i]);
   }
+  if (job.counts_from != NOWHERE && job.counts_from >= job.buffer_count) quit(1, "counts=%u of %u buffers", job.counts_from, job.buffer_count);
   return job;
 }
 
@@ -180,8 +230,9 @@ static bool offers(const char *name) {
   return found;
 }
 
-// Makes the device with all those features that it offers and that shaders may use.
-static void make_device(uint32_t family) {
+// Makes the device with all those features that it offers and that shaders may use, and a queue of each family that a
+// job uses.
+static void make_device(const struct job *jobs, uint32_t job_count) {
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
   VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
   VkPhysicalDeviceVulkan13Features v13 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
@@ -203,29 +254,54 @@ static void make_device(uint32_t family) {
   vkGetPhysicalDeviceFeatures2(physical, &features);
   features.features.robustBufferAccess = VK_FALSE;
   float priority = 1;
-  VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = family, .queueCount = 1, .pQueuePriorities = &priority};
+  VkDeviceQueueCreateInfo queues[2];
+  uint32_t queue_count = 0;
+  for (uint32_t i = 0; i < job_count; i++) {
+    uint32_t family = jobs[i].family;
+    if ((queue_count && queues[0].queueFamilyIndex == family) || (queue_count == 2 && queues[1].queueFamilyIndex == family)) continue;
+    queues[queue_count++] = (VkDeviceQueueCreateInfo){
+      VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = family, .queueCount = 1, .pQueuePriorities = &priority,
+    };
+  }
   VkDeviceCreateInfo about = {
-    VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &features, .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue,
+    VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &features, .queueCreateInfoCount = queue_count, .pQueueCreateInfos = queues,
     .enabledExtensionCount = count, .ppEnabledExtensionNames = extensions,
   };
   DO(vkCreateDevice, physical, &about, NULL, &device);
 }
 
-static VkDeviceMemory allocate(VkBuffer buffer, VkMemoryPropertyFlags wanted) {
-  VkMemoryRequirements needs;
-  vkGetBufferMemoryRequirements(device, buffer, &needs);
+static struct block allocate(const VkMemoryRequirements *needs, VkDeviceSize size, VkMemoryPropertyFlags wanted) {
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(physical, &memory);
   for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
-    if (!(needs.memoryTypeBits >> i & 1) || (memory.memoryTypes[i].propertyFlags & wanted) != wanted) continue;
+    if (!(needs->memoryTypeBits >> i & 1) || (memory.memoryTypes[i].propertyFlags & wanted) != wanted) continue;
     VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
-    VkMemoryAllocateInfo about = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .pNext = &flags, .allocationSize = needs.size, .memoryTypeIndex = i};
-    VkDeviceMemory made;
-    DO(vkAllocateMemory, device, &about, NULL, &made);
-    DO(vkBindBufferMemory, device, buffer, made, 0);
+    VkMemoryAllocateInfo about = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .pNext = &flags, .allocationSize = size, .memoryTypeIndex = i};
+    struct block made = {.size = size};
+    DO(vkAllocateMemory, device, &about, NULL, &made.memory);
+    if (wanted & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) DO(vkMapMemory, device, made.memory, 0, VK_WHOLE_SIZE, 0, (void **)&made.mapped);
     return made;
   }
   quit(1, "no memory type has properties %#x", wanted);
+}
+
+// Gives a buffer memory of a pool, and returns where the host sees it, if it does.
+static void *place(VkBuffer buffer, struct pool *pool) {
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(device, buffer, &needs);
+  for (;; pool->at++, pool->used = 0) {
+    if (pool->at == MOST) quit(1, "more than %d blocks of memory", MOST);
+    struct block *block = &pool->blocks[pool->at];
+    if (pool->at == pool->count) {
+      *block = allocate(&needs, needs.size > BLOCK_BYTES ? needs.size : BLOCK_BYTES, pool->wanted);
+      pool->count++;
+    }
+    VkDeviceSize at = (pool->used + needs.alignment - 1) / needs.alignment * needs.alignment;
+    if (at + needs.size > block->size) continue;
+    DO(vkBindBufferMemory, device, buffer, block->memory, at);
+    pool->used = at + needs.size;
+    return block->mapped ? block->mapped + at : NULL;
+  }
 }
 
 static VkBuffer make_buffer(VkDeviceSize size) {
@@ -246,13 +322,17 @@ static void fill(struct buffer *buffer) {
   }
   if (!buffer->size) quit(1, "an empty buffer");
   buffer->device = make_buffer(buffer->size);
-  allocate(buffer->device, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+  place(buffer->device, &device_pool);
   buffer->staging = make_buffer(buffer->size);
-  VkDeviceMemory memory = allocate(buffer->staging, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT);
-  DO(vkMapMemory, device, memory, 0, VK_WHOLE_SIZE, 0, &buffer->mapped);
+  buffer->mapped = place(buffer->staging, &staging_pool);
   if (bytes) memcpy(buffer->mapped, bytes, buffer->size);
   else memset(buffer->mapped, 0, buffer->size);
   free(bytes);
+}
+
+static void free_buffer(const struct buffer *buffer) {
+  vkDestroyBuffer(device, buffer->device, NULL);
+  vkDestroyBuffer(device, buffer->staging, NULL);
 }
 
 static uint64_t address_of(const struct job *job, uint64_t binding) {
@@ -282,28 +362,31 @@ static uint32_t push_constants(const struct job *job, uint32_t step, char *bytes
   return at;
 }
 
-static VkDescriptorSetLayout make_set_layout(const struct job *job) {
+static void make_set_layout(struct job *job) {
   VkDescriptorSetLayoutBinding bindings[MOST];
-  for (uint32_t i = 0; i < job->buffer_count; i++)
-    bindings[i] = (VkDescriptorSetLayoutBinding){i, job->buffers[i].type, 1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
-  VkDescriptorSetLayoutCreateInfo about = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, .bindingCount = job->buffer_count, .pBindings = bindings};
-  VkDescriptorSetLayout layout;
-  DO(vkCreateDescriptorSetLayout, device, &about, NULL, &layout);
-  return layout;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < job->buffer_count; i += job->buffers[i].elements, count++)
+    bindings[count] = (VkDescriptorSetLayoutBinding){count, job->buffers[i].type, job->buffers[i].elements, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+  VkDescriptorSetLayoutCreateInfo about = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, .bindingCount = count, .pBindings = bindings};
+  DO(vkCreateDescriptorSetLayout, device, &about, NULL, &job->set_layout);
 }
 
-static VkDescriptorSet make_set(const struct job *job, VkDescriptorSetLayout layout) {
+static VkDescriptorSet make_set(struct job *job) {
   VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST}};
   VkDescriptorPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = 2, .pPoolSizes = sizes};
-  VkDescriptorPool pool;
-  DO(vkCreateDescriptorPool, device, &about_pool, NULL, &pool);
-  VkDescriptorSetAllocateInfo about = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, .descriptorPool = pool, .descriptorSetCount = 1, .pSetLayouts = &layout};
+  DO(vkCreateDescriptorPool, device, &about_pool, NULL, &job->descriptors);
+  VkDescriptorSetAllocateInfo about = {
+    VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, .descriptorPool = job->descriptors, .descriptorSetCount = 1, .pSetLayouts = &job->set_layout,
+  };
   VkDescriptorSet set;
   DO(vkAllocateDescriptorSets, device, &about, &set);
+  uint32_t binding = -1, element = 0;
   for (uint32_t i = 0; i < job->buffer_count; i++) {
+    element = job->buffers[i].elements ? 0 : element + 1;
+    binding += element == 0;
     VkDescriptorBufferInfo buffer = {job->buffers[i].device, 0, VK_WHOLE_SIZE};
     VkWriteDescriptorSet write = {
-      VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, .dstSet = set, .dstBinding = i, .descriptorCount = 1,
+      VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, .dstSet = set, .dstBinding = binding, .dstArrayElement = element, .descriptorCount = 1,
       .descriptorType = job->buffers[i].type, .pBufferInfo = &buffer,
     };
     vkUpdateDescriptorSets(device, 1, &write, 0, NULL);
@@ -311,38 +394,42 @@ static VkDescriptorSet make_set(const struct job *job, VkDescriptorSetLayout lay
   return set;
 }
 
-static VkPipelineLayout make_layout(VkDescriptorSetLayout set, uint32_t push_bytes) {
+static void make_layout(struct job *job, uint32_t push_bytes) {
   VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes};
   VkPipelineLayoutCreateInfo about = {
-    VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .setLayoutCount = 1, .pSetLayouts = &set,
+    VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .setLayoutCount = 1, .pSetLayouts = &job->set_layout,
     .pushConstantRangeCount = push_bytes > 0, .pPushConstantRanges = &range,
   };
-  VkPipelineLayout layout;
-  DO(vkCreatePipelineLayout, device, &about, NULL, &layout);
-  return layout;
+  DO(vkCreatePipelineLayout, device, &about, NULL, &job->layout);
 }
 
-static VkPipeline make_pipeline(const struct job *job, VkPipelineLayout layout) {
+static bool based(const struct job *job) {
+  return job->base[0] || job->base[1] || job->base[2];
+}
+
+static void make_pipeline(struct job *job) {
   size_t size;
   uint32_t *words = read_file(job->shader, &size);
   VkShaderModuleCreateInfo about_module = {VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
   VkShaderModule module;
   DO(vkCreateShaderModule, device, &about_module, NULL, &module);
+  free(words);
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo wave = {
     VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO, .requiredSubgroupSize = job->wave,
   };
   VkSpecializationInfo spec = {job->spec_count, job->spec_map, sizeof job->spec, job->spec};
   VkComputePipelineCreateInfo about = {
-    VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .layout = layout,
+    VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .layout = job->layout, .flags = based(job) ? VK_PIPELINE_CREATE_DISPATCH_BASE_BIT : 0,
     .stage = {
       VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, .pNext = job->wave ? &wave : NULL, .stage = VK_SHADER_STAGE_COMPUTE_BIT,
       .flags = job->wave ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
       .module = module, .pName = "main", .pSpecializationInfo = &spec,
     },
   };
-  VkPipeline pipeline;
-  DO(vkCreateComputePipelines, device, VK_NULL_HANDLE, 1, &about, NULL, &pipeline);
-  return pipeline;
+  double start_s = now_s();
+  DO(vkCreateComputePipelines, device, VK_NULL_HANDLE, 1, &about, NULL, &job->pipeline);
+  job->compiling_s = now_s() - start_s;
+  vkDestroyShaderModule(device, module, NULL);
 }
 
 static void barrier(VkCommandBuffer commands) {
@@ -370,23 +457,30 @@ static VkCommandBuffer begin(VkCommandPool pool) {
   return commands;
 }
 
-static void record_work(const struct job *job, VkCommandBuffer commands, struct buffer *counts) {
-  VkDescriptorSetLayout set_layout = make_set_layout(job);
-  VkDescriptorSet set = make_set(job, set_layout);
+static void record_step(const struct job *job, VkCommandBuffer commands, uint32_t step) {
+  const uint32_t *base = job->base, *groups = job->groups;
+  if (job->indirect) vkCmdDispatchIndirect(commands, job->counts.device, 0);
+  else if (job->counts_from != NOWHERE && step) vkCmdDispatchIndirect(commands, job->buffers[job->counts_from].device, 0);
+  else if (based(job)) vkCmdDispatchBase(commands, base[0], base[1], base[2], groups[0], groups[1], groups[2]);
+  else vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
+}
+
+static void record_work(struct job *job, VkCommandBuffer commands) {
+  make_set_layout(job);
+  VkDescriptorSet set = make_set(job);
   char push[PUSH_BYTES] = {0};
   uint32_t push_bytes = push_constants(job, 0, push);
-  VkPipelineLayout layout = make_layout(set_layout, push_bytes);
-  VkPipeline pipeline = make_pipeline(job, layout);
+  make_layout(job, push_bytes);
+  make_pipeline(job);
   for (uint32_t i = 0; i < job->buffer_count; i++) copy(commands, job->buffers[i].staging, job->buffers[i].device, job->buffers[i].size);
-  if (job->indirect) copy(commands, counts->staging, counts->device, counts->size);
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-  vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, NULL);
+  if (job->indirect) copy(commands, job->counts.staging, job->counts.device, job->counts.size);
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, job->pipeline);
+  vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, job->layout, 0, 1, &set, 0, NULL);
   for (uint32_t step = 0; step < job->steps; step++) {
     barrier(commands);
     push_constants(job, step, push);
-    if (push_bytes) vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes, push);
-    if (job->indirect) vkCmdDispatchIndirect(commands, counts->device, 0);
-    else vkCmdDispatch(commands, job->groups[0], job->groups[1], job->groups[2]);
+    if (push_bytes) vkCmdPushConstants(commands, job->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes, push);
+    record_step(job, commands, step);
   }
   barrier(commands);
 }
@@ -406,36 +500,63 @@ static void submit(VkQueue queue, VkCommandBuffer commands, double wait_s) {
   VkSubmitInfo all = {VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &commands};
   DO(vkQueueSubmit, queue, 1, &all, fence);
   DO(vkWaitForFences, device, 1, &fence, VK_TRUE, (uint64_t)(wait_s * 1e9));
+  vkDestroyFence(device, fence, NULL);
+}
+
+static void append(const struct buffer *buffer) {
+  FILE *file = fopen(buffer->out, "ab");
+  if (!file || fwrite(buffer->mapped, 1, buffer->size, file) != buffer->size || fclose(file)) quit(1, "%s: %s", buffer->out, strerror(errno));
+}
+
+static void free_job(const struct job *job) {
+  vkDestroyCommandPool(device, job->commands, NULL);
+  vkDestroyPipeline(device, job->pipeline, NULL);
+  vkDestroyPipelineLayout(device, job->layout, NULL);
+  vkDestroyDescriptorPool(device, job->descriptors, NULL);
+  vkDestroyDescriptorSetLayout(device, job->set_layout, NULL);
+  for (uint32_t i = 0; i < job->buffer_count; i++) free_buffer(&job->buffers[i]);
+  if (job->indirect) free_buffer(&job->counts);
+  device_pool.at = staging_pool.at = 0;
+  device_pool.used = staging_pool.used = 0;
+}
+
+static void run(struct job *job) {
+  for (uint32_t i = 0; i < job->buffer_count; i++) fill(&job->buffers[i]);
+  if (job->indirect) {
+    job->counts.size = sizeof job->groups;
+    fill(&job->counts);
+    memcpy(job->counts.mapped, job->groups, sizeof job->groups);
+  }
+  VkCommandPoolCreateInfo about = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, .queueFamilyIndex = job->family};
+  DO(vkCreateCommandPool, device, &about, NULL, &job->commands);
+  VkQueue queue;
+  vkGetDeviceQueue(device, job->family, 0, &queue);
+  VkCommandBuffer work = begin(job->commands), results = begin(job->commands);
+  record_work(job, work);
+  submit(queue, work, job->wait_s);
+  record_results(job, results);
+  submit(queue, results, job->wait_s);
+  for (uint32_t i = 0; i < job->buffer_count; i++)
+    if (job->buffers[i].out) append(&job->buffers[i]);
+  free_job(job);
 }
 
 int main(int count, char **options) {
-  struct job job = parse(count, options);
-  find_device(job.name);
-  uint32_t family = find_queue(job.compute_only);
-  make_device(family);
-  for (uint32_t i = 0; i < job.buffer_count; i++) fill(&job.buffers[i]);
-  struct buffer counts = {.size = sizeof job.groups};
-  if (job.indirect) {
-    fill(&counts);
-    memcpy(counts.mapped, job.groups, sizeof job.groups);
+  static struct job jobs[MOST_JOBS];
+  uint32_t job_count = 0;
+  for (int at = 1, end; at == 1 || at < count; at = end + 1) {
+    for (end = at; end < count && strcmp(options[end], "--");) end++;
+    if (job_count == MOST_JOBS) quit(1, "more than %d jobs", MOST_JOBS);
+    jobs[job_count++] = parse(end - at, options + at);
   }
-
-  VkCommandPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, .queueFamilyIndex = family};
-  VkCommandPool pool;
-  DO(vkCreateCommandPool, device, &about_pool, NULL, &pool);
-  VkQueue queue;
-  vkGetDeviceQueue(device, family, 0, &queue);
-  VkCommandBuffer work = begin(pool), results = begin(pool);
-  record_work(&job, work, &counts);
-  submit(queue, work, job.wait_s);
-  record_results(&job, results);
-  submit(queue, results, job.wait_s);
-
-  for (uint32_t i = 0; i < job.buffer_count; i++) {
-    struct buffer *buffer = &job.buffers[i];
-    if (!buffer->out) continue;
-    FILE *file = fopen(buffer->out, "wb");
-    if (!file || fwrite(buffer->mapped, 1, buffer->size, file) != buffer->size || fclose(file)) quit(1, "%s: %s", buffer->out, strerror(errno));
+  find_device(jobs[0].name);
+  for (uint32_t i = 0; i < job_count; i++) jobs[i].family = find_queue(jobs[i].compute_only);
+  make_device(jobs, job_count);
+  for (uint32_t i = 0; i < job_count; i++) {
+    double start_s = now_s();
+    fprintf(stderr, "JOB %u %s\n", i, jobs[i].shader);
+    run(&jobs[i]);
+    fprintf(stderr, "TOOK %.2f s, compiling %.2f s\n", now_s() - start_s, jobs[i].compiling_s);
   }
   return 0;
 }

@@ -1,112 +1,17 @@
-"""The shaders of `vulkan/`: their inputs, and the answers that NumPy and Python expect."""
+"""The shaders that came first: one for each feature of a shader core."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
-# Takes an answer, and returns what is wrong with it, or an empty string.
-Judge = Callable[[Array], str]
-N = 1024  # invocations of the plain rows
-COMPUTE = "queue=compute"
-
-
-@dataclass(frozen=True)
-class Case:
-    """The inputs of a shader, by binding: an array, or a number of zero bytes; and the functions that check its
-    outputs.
-    """
-
-    buffers: Sequence[Array | int]
-    judges: Mapping[int, tuple[str, Judge]]  # by binding: the elements' type, the function that checks them
-    options: Sequence[str] = ()
-    uniform: int | None = None  # the binding of a uniform buffer
-
-
-@dataclass(frozen=True)
-class Shader:
-    """A row: a shader's file, how it is run, and what makes its case."""
-
-    file: str
-    about: str
-    make: Callable[..., Case]
-    options: tuple[str, ...] = ()
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    # A number among the compiler's statistics that must not be 0: the feature that the row tests.
-    uses: str = ""
-
-    @property
-    def name(self) -> str:
-        """The row in a few words."""
-        return " ".join((self.file, *self.options))
-
-
-def equal(expected: Any) -> Judge:
-    """Check for equal elements. Floats must have the same bits, except that any NaN equals any other."""
-
-    def judge(answer: Array) -> str:
-        wanted = (
-            np.concatenate([np.ravel(part) for part in expected]) if isinstance(expected, list) else np.ravel(expected)
-        )
-        if answer.shape != wanted.shape or answer.dtype != wanted.dtype:
-            return f"{answer.size} elements of {answer.dtype}, not {wanted.size} of {wanted.dtype}"
-        bits = np.dtype(f"u{answer.dtype.itemsize}")
-        same = (answer.view(bits) == wanted.view(bits)) | ((answer != answer) & (wanted != wanted))
-        return _first(~same, answer, wanted)
-
-    return judge
-
-
-def near(expected: list[Array], relative: float, absolute: float = 0.0) -> Judge:
-    """Check the distance to a result computed in a wider type."""
-
-    def judge(answer: Array) -> str:
-        wanted = np.concatenate(expected)
-        if answer.shape != wanted.shape:
-            return f"{answer.size} elements, not {wanted.size}"
-        allowed = np.abs(wanted) * relative + absolute
-        return _first(~(np.abs(answer.astype(wanted.dtype) - wanted) <= allowed), answer, wanted)
-
-    return judge
-
-
-def _first(wrong: Array, answer: Array, wanted: Array) -> str:
-    if not wrong.any():
-        return ""
-    i = int(np.argmax(wrong))
-    return f"{int(wrong.sum())} of {answer.size} elements are wrong, the first at {i}: {answer[i]!r}, not {wanted[i]!r}"
-
-
-def _random(name: str) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-
-
-def _words(name: str, count: int = N) -> Array:
-    """Return 32-bit numbers of all magnitudes, including the edge values."""
-    random = _random(name)
-    words = random.integers(0, 1 << 32, count, dtype=np.uint32) >> random.integers(0, 32, count, dtype=np.uint32)
-    edges = (0, 1, 2, 0x7FFF_FFFF, 0x8000_0000, 0x8000_0001, 0xFFFF_FFFE, 0xFFFF_FFFF)
-    words[: len(edges)] = edges
-    words[-len(edges) :] = edges[::-1]
-    return words
-
-
-def _floats(name: str, kind: str, reach: float) -> Array:
-    """Return numbers of either sign between 1/64 and `reach`."""
-    random = _random(name)
-    values: Array = random.uniform(1 / 64, reach, N) * random.choice((-1.0, 1.0), N)
-    return values.astype(kind)
+from vulkan.case import COMPUTE, Array, Case, N, Shader, draws, equal, near, some_floats, some_words
 
 
 def float32(fused: bool = True) -> Case:
-    a, b, c = (_floats(name, "f4", 100) for name in ("a", "b", "c"))
+    a, b, c = (some_floats(name, "f4", 100) for name in ("a", "b", "c"))
     wide = np.longdouble
     i = np.arange(N)
     exact = [
@@ -139,7 +44,7 @@ def float32(fused: bool = True) -> Case:
 
 
 def float64(fused: bool = True) -> Case:
-    a, b, c = (_floats(name, "f8", 1e4) for name in ("a", "b", "c"))
+    a, b, c = (some_floats(name, "f8", 1e4) for name in ("a", "b", "c"))
     sums = a * b + c
     if fused:
         sums = np.array([float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a, b, c, strict=True)])
@@ -152,7 +57,7 @@ def float64(fused: bool = True) -> Case:
 
 
 def float16(fused: bool = True) -> Case:
-    a, b, c = (_floats(name, "f2", 40) for name in ("a", "b", "c"))
+    a, b, c = (some_floats(name, "f2", 40) for name in ("a", "b", "c"))
     turned = [array.reshape(-1, 2)[:, ::-1].ravel() for array in (a, b, c)]
     x, y, z = (array.astype("f8") for array in (a, b, c))
     exact = [
@@ -171,8 +76,8 @@ def float16(fused: bool = True) -> Case:
 
 
 def integer64() -> Case:
-    a, b = ((_words(f"low {name}").astype("u8") << np.uint64(32)) ^ _words(f"high {name}") for name in "ab")
-    b >>= _random("shift").integers(0, 60, N, dtype=np.uint64)
+    a, b = ((some_words(f"low {name}").astype("u8") << np.uint64(32)) ^ some_words(f"high {name}") for name in "ab")
+    b >>= draws("shift").integers(0, 60, N, dtype=np.uint64)
     b[b == 0] = 3
     s, t, i = a.view("i8"), b.view("i8"), np.arange(N, dtype=np.uint64)
     by = i & np.uint64(63)
@@ -191,8 +96,8 @@ def integer64() -> Case:
 
 
 def division() -> Case:
-    a, b = _words("dividend"), _words("divisor")
-    _random("order").shuffle(b)
+    a, b = some_words("dividend"), some_words("divisor")
+    draws("order").shuffle(b)
     b[(b == 0) | ((a == 0x8000_0000) & (b == 0xFFFF_FFFF))] = 5
     s, t = a.view("i4").astype("i8"), b.view("i4").astype("i8")
 
@@ -206,8 +111,8 @@ def division() -> Case:
 
 
 def bits() -> Case:
-    a, b = _words("bits a"), _words("bits b")
-    _random("order").shuffle(b)
+    a, b = some_words("bits a"), some_words("bits b")
+    draws("order").shuffle(b)
     offset, width = b & np.uint32(15), (b >> np.uint32(4) & np.uint32(15)) + np.uint32(1)
     length = np.vectorize(int.bit_length, otypes=["i4"])
     msb = (length(a.astype(object)) - 1).view("u4")
@@ -230,7 +135,7 @@ def bits() -> Case:
 
 
 def functions() -> Case:
-    a = _floats("functions", "f4", 3.9)
+    a = some_floats("functions", "f4", 3.9)
     x = a.astype("f8")
     positive = np.abs(x)
     answers = [
@@ -257,7 +162,7 @@ def functions() -> Case:
 
 def reduction() -> Case:
     groups = 24
-    a = _words("reduction", groups * 512)
+    a = some_words("reduction", groups * 512)
     of_group = a.reshape(groups, 512).sum(1, dtype="u4")
     answer = [of_group.sum(keepdims=True, dtype="u4"), of_group]
     return Case([a, (groups + 1) * 4], {1: ("u4", equal(answer))}, (f"groups={groups},1,1",))
@@ -272,13 +177,13 @@ def transpose() -> Case:
 
 def lookback() -> Case:
     groups = 40
-    a = _words("lookback", groups * 128)
+    a = some_words("lookback", groups * 128)
     answer = equal(np.cumsum(a, dtype="u4"))
     return Case([a, groups * 128 * 4, (groups + 2) * 4], {1: ("u4", answer)}, (f"groups={groups},1,1",))
 
 
 def subgroup(wave: int) -> Case:
-    a = _words(f"subgroup {wave}")
+    a = some_words(f"subgroup {wave}")
     a[3 * wave : 4 * wave] = 77  # a wave of equal values
     waves = a.reshape(-1, wave)
     lane = np.arange(wave)
@@ -318,7 +223,7 @@ def subgroup(wave: int) -> Case:
 
 def atomics() -> Case:
     groups = 12
-    a = _words("atomics", groups * 128)
+    a = some_words("atomics", groups * 128)
     top = np.uint32(0xFFFF_FFFF)
     before = np.array([0, top, 0, top, 0, 0, 0, 0, 0x7FFF_FFFF, 0x8000_0000, 0, 0], "u4")
     wide, s = a.astype("u8"), a.view("i4")
@@ -370,7 +275,7 @@ def grid(x: int, y: int, z: int) -> Case:
 
 
 def chase() -> Case:
-    order = _random("chase").permutation(N).astype("u4")
+    order = draws("chase").permutation(N).astype("u4")
     at, answer, hops = np.arange(N), np.zeros(N, "u4"), 40
     for hop in range(hops + 7):
         going = hop < hops + (np.arange(N) & 7)
@@ -382,7 +287,7 @@ def chase() -> Case:
 
 def constants() -> Case:
     size, groups, rounds, base = 96, 7, 5, 0xFFFF_FF00
-    n, table = size * groups, _words("table", 64)
+    n, table = size * groups, some_words("table", 64)
     i = np.arange(n, dtype=np.uint32)
     x = i + np.uint32(base)
     for _ in range(rounds):
@@ -402,7 +307,7 @@ def constants() -> Case:
 
 
 def small() -> Case:
-    random = _random("small")
+    random = draws("small")
     a, b, quads = (
         random.integers(0, 256, N, "u1"),
         random.integers(-32768, 32768, N, "i2"),
@@ -480,14 +385,14 @@ def _interpret(program: list[int], i: int) -> int:
 
 def machine() -> Case:
     count, length = 512, 24
-    programs = _words("machine", count * length).reshape(count, length)
+    programs = some_words("machine", count * length).reshape(count, length)
     answer = np.array([_interpret(program, i) for i, program in enumerate(programs.tolist())], "u4")
     return Case([programs, count * 4], {1: ("u4", equal(answer))}, (f"groups={count // 64},1,1", f"spec=0:{length}"))
 
 
 def matmul() -> Case:
     M, N_, K = 64, 96, 80
-    random = _random("matmul")
+    random = draws("matmul")
     a, b = random.integers(-50, 50, (M, K)).astype("f4"), random.integers(-50, 50, (K, N_)).astype("f4")
     options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{K}")
     return Case([a, b, M * N_ * 4], {2: ("f4", equal(a @ b))}, options)
@@ -495,7 +400,7 @@ def matmul() -> Case:
 
 def matrix16(wave: int) -> Case:
     M, N_, K = 32, 48, 64
-    random = _random("matrix16")
+    random = draws("matrix16")
     a, b = random.integers(-30, 30, (M, K)).astype("f2"), random.integers(-30, 30, (K, N_)).astype("f2")
     c = random.integers(-1000, 1000, (M, N_)).astype("f4")
     # Whole numbers: no order of the sum causes rounding.
@@ -506,7 +411,7 @@ def matrix16(wave: int) -> Case:
 
 def matrix8(wave: int) -> Case:
     M, N_, K = 48, 32, 64
-    random = _random("matrix8")
+    random = draws("matrix8")
     a, b = random.integers(-128, 128, (M, K), "i1"), random.integers(-128, 128, (N_, K), "i1")
     answer = a.astype("i4") @ b.astype("i4").T
     options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{wave},1:{K}")
@@ -514,8 +419,8 @@ def matrix8(wave: int) -> Case:
 
 
 def dot() -> Case:
-    a, b = _words("dot a"), _words("dot b")
-    _random("order").shuffle(b)
+    a, b = some_words("dot a"), some_words("dot b")
+    draws("order").shuffle(b)
     u, v = (array.view("u1").reshape(N, 4).astype("i8") for array in (a, b))
     s, t = (array.view("i1").reshape(N, 4).astype("i8") for array in (a, b))
     unsigned, signed = (u * v).sum(1), (s * t).sum(1)
@@ -532,7 +437,7 @@ def dot() -> Case:
 
 def sha256() -> Case:
     count = 256
-    messages = _random("sha256").integers(0, 256, (count, 52), "u1")
+    messages = draws("sha256").integers(0, 256, (count, 52), "u1")
     digests = b"".join(hashlib.sha256(message.tobytes()).digest() for message in messages)
     return Case(
         [messages, count * 32], {1: ("u1", equal(np.frombuffer(digests, "u1")))}, (f"groups={count // 64},1,1",)
@@ -556,14 +461,14 @@ def mandelbrot() -> Case:
 
 def bitonic() -> Case:
     stages = 12
-    a = _words("bitonic", 1 << stages).view("i4")
+    a = some_words("bitonic", 1 << stages).view("i4")
     options = (f"groups={(1 << stages) // 256},1,1", f"steps={stages * (stages + 1) // 2}", "push=step")
     return Case([a], {0: ("i4", equal(np.sort(a)))}, options)
 
 
 def nbody() -> Case:
     count, steps, dt = 256, 4, 1 / 64
-    random = _random("nbody")
+    random = draws("nbody")
     places = random.uniform(-1, 1, (count, 4)).astype("f4")
     places[:, 3] = random.uniform(0.01, 0.1, count)
     speeds = random.uniform(-0.5, 0.5, (count, 4)).astype("f4")
@@ -583,13 +488,13 @@ def nbody() -> Case:
 
 def scratch() -> Case:
     count, length = 128, 80
-    a = _words("scratch", count * length).reshape(count, length)
+    a = some_words("scratch", count * length).reshape(count, length)
     return Case([a, a.nbytes], {1: ("u4", equal(np.sort(a, 1)))}, (f"groups={count // 64},1,1", f"spec=0:{length}"))
 
 
 def pressure() -> Case:
     count, n = 240, 2048
-    a, i = _words("pressure", n), np.arange(n)
+    a, i = some_words("pressure", n), np.arange(n)
     v = [a[(i + k * 97) % n] * np.uint32(2 * k + 1) for k in range(count)]
     for _ in range(2):
         for k in range(count):
@@ -600,7 +505,7 @@ def pressure() -> Case:
     return Case([a, n * 4], {1: ("u4", equal(answer))}, (f"groups={n // 1024},1,1",))
 
 
-SHADERS = (
+ROWS = (
     Shader("float32", "f32 arithmetic", float32),
     Shader("float64", "f64 arithmetic", float64, (COMPUTE,)),
     Shader("float16", "packed f16 arithmetic", float16),
