@@ -32,9 +32,10 @@ class Sum(NamedTuple):
     bits: int
 
 
-# GUESS: see above. MMA-Sim's numbers for Turing, Ampere and Ada, Hopper.
+# GUESS: see above. MMA-Sim's numbers (mmasim/simulator/nv_ptx.py, which its authors compared with cards bit by bit) for
+# Turing, Ampere and Ada, Hopper. Fasi and others found four products at once on Turing. Turing has no TF32.
 SUMS = {
-    "sm_75": Sum(4, 4, 24),
+    "sm_75": Sum(8, 4, 24),
     "sm_80": Sum(8, 4, 24),
     "sm_86": Sum(8, 4, 24),
     "sm_89": Sum(8, 4, 24),
