@@ -238,7 +238,7 @@ def test_rung_02_a_channel_that_hangs_is_recovered_when_its_client_ends(story):
 
 def test_rung_03_vulkan_through_nvk(story, tmp_path):
     story.served.mark("NVK runs shaders")
-    assert vulkan_rung.run_on_nvk(story.guest, vulkan_rung.build(tmp_path)) == []
+    assert vulkan_rung.run_on_nvk(story.guest, vulkan_rung.build(tmp_path), story.chip) == []
 
 
 @pytest.mark.parametrize("story", MORE, indirect=True, scope="module")
