@@ -49,13 +49,9 @@ NVK_LACKS = {
     "matrix8": "its compiler has no matrix instructions",
     "atomics": "its compiler makes ATOMS.ADD of a type that the instruction lacks; nvdisasm prints it as INVALID3",
 }
-# The same on one chip.
-NVK_LACKS_ON = {
-    "tu102": {
-        "float16": "its compiler leaves 6 cycles between HADD2 and F2F; Turing needs 8 (Mesa's sm75_instr_latencies.rs, "
-        "from 25.2 on)"
-    }
-}
+# The same on one chip. A half that another kind of unit reads takes 8 cycles (Mesa's sm75_instr_latencies.rs).
+NVK_EARLY = "its compiler leaves 6 cycles between HADD2 and F2F or PRMT, where Mesa since 25.2 leaves 8 on Turing"
+NVK_LACKS_ON = {"tu102": {"float16": NVK_EARLY, "lanesf": NVK_EARLY}}
 # Its compiler rounds between product and sum of a precise fma(), as Vulkan allows.
 NVK_UNFUSED = ("float16", "float32", "float64")
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
