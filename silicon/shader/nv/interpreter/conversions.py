@@ -11,7 +11,7 @@ import numpy as np
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv.interpreter.floats import flushes, mode_of
-from ringup.silicon.shader.nv.values.rounding import F16_NAN, bfloat, half, single
+from ringup.silicon.shader.nv.values.rounding import F16_NAN, bfloat, double, half, single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def _read(step: Step, operand: Operand, kind: str) -> NDArray[np.float64]:
 def _write(step: Step, operand: Operand, kind: str, value: NDArray[np.float64]) -> None:
     mode, flush = mode_of(step.ins), flushes(step.ins)
     if kind == "F64":
-        step.write64(operand, value.view(np.uint64))
+        step.write64(operand, double(value))
     elif kind == "F32":
         step.write(operand, single(value, mode, flush=flush))
     else:

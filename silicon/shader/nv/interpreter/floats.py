@@ -13,7 +13,17 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv.interpreter.integers import combined
 from ringup.silicon.shader.nv.state import LANES
-from ringup.silicon.shader.nv.values.rounding import DOWN, UP, ZERO, directed, double_fma, odd_fma, odd_sum, single
+from ringup.silicon.shader.nv.values.rounding import (
+    DOWN,
+    UP,
+    ZERO,
+    directed,
+    double,
+    double_fma,
+    odd_fma,
+    odd_sum,
+    single,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +236,7 @@ def _dadd(step: Step) -> None:
     left, right = step.f64(a), step.f64(b)
     with np.errstate(all="ignore"):
         value = left + right
-    step.write64(rd, directed(value, left, np.ones(LANES), right, mode_of(step.ins)).view(np.uint64))
+    step.write64(rd, double(directed(value, left, np.ones(LANES), right, mode_of(step.ins))))
 
 
 def _dmul(step: Step) -> None:
@@ -234,14 +244,14 @@ def _dmul(step: Step) -> None:
     left, right = step.f64(a), step.f64(b)
     with np.errstate(all="ignore"):
         value = left * right
-    step.write64(rd, directed(value, left, right, _NOTHING, mode_of(step.ins)).view(np.uint64))
+    step.write64(rd, double(directed(value, left, right, _NOTHING, mode_of(step.ins))))
 
 
 def _dfma(step: Step) -> None:
     rd, a, b, c = step.ins.operands
     left, right, addend = step.f64(a), step.f64(b), step.f64(c)
     value = double_fma(left, right, addend)
-    step.write64(rd, directed(value, left, right, addend, mode_of(step.ins)).view(np.uint64))
+    step.write64(rd, double(directed(value, left, right, addend, mode_of(step.ins))))
 
 
 RULES: dict[str, Callable[[Step], None]] = {

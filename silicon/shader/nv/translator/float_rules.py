@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.nv.decoding.instruction import Operand
 
+F64_NAN = 0xFFF8_0000_0000_0000  # as `values/rounding.py` has it
 COMPARISONS = {
     "LT": "olt", "EQ": "oeq", "LE": "ole", "GT": "ogt", "GE": "oge", "NE": "one", "LTU": "ult", "EQU": "ueq", "LEU": "ule",
     "GTU": "ugt", "GEU": "uge", "NEU": "une", "NUM": "ord", "NAN": "uno",
@@ -191,8 +192,9 @@ def _fchk(w: Writer) -> None:
 
 
 def store_f64(w: Writer, rd: Operand, value: Value) -> None:
-    """Write an f64 result."""
-    w.write64(rd, w.code.cast("bitcast", value, "i64"))
+    """Write an f64 result; there is one NaN."""
+    bits = w.code.cast("bitcast", value, "i64")
+    w.write64(rd, w.code.select(w.code.fcmp("uno", value, value), w.const(F64_NAN, "i64"), bits))
 
 
 def _double(name: str) -> Callable[[Writer], None]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NEAREST, DOWN, UP, ZERO = "", "RM", "RP", "RZ"
 F32_NAN = np.uint32(0x7FFF_FFFF)
 F16_NAN = np.uint16(0x7FFF)
+# GUESS: as CUDA's constant CUDART_NAN. Which NaN an f64 instruction makes of another one is not documented.
+F64_NAN = np.uint64(0xFFF8_0000_0000_0000)
 
 
 def odd_sum(a: Doubles, b: Doubles) -> Doubles:
@@ -111,6 +113,11 @@ def odd_single(value: Doubles) -> NDArray[np.uint32]:
     bits = towards.astype(np.float32).view(np.uint32)
     inexact = (near.astype(np.float64) != value) & ~np.isnan(value)
     return np.where(inexact, bits | np.uint32(1), bits).astype(np.uint32)
+
+
+def double(value: Doubles) -> NDArray[np.uint64]:
+    """Return the bits of f64 results; there is one NaN."""
+    return np.where(np.isnan(value), F64_NAN, value.view(np.uint64))
 
 
 def directed(value: Doubles, a: Doubles, b: Doubles, c: Doubles, mode: str) -> Doubles:

@@ -196,3 +196,12 @@ def test_a_constant_behind_a_descriptor_has_its_value_in_strict_mode_too():
     )  # fmt: skip
     assert isinstance(done, NativeRun)
     assert (found == 77).all()
+
+
+def test_an_f64_result_has_one_nan_whatever_it_is_made_of():
+    given = values(np.random.default_rng(1))
+    given[FIRST : FIRST + 4] = np.array([5, 0x7FF1_2345, 1, 0xFFF8_0001], np.uint32)[:, None]
+    texts = ("DADD R12, R8, -R10", "DMUL R14, -R8, R10", "DFMA R16, R10, R8, -R10")
+    one, other = both("sm_86", lambda program: program.add(*texts), given)
+    assert np.array_equal(one, other)
+    assert {(int(low), int(high)) for low, high in one[12:18, 0].reshape(3, 2)} == {(0, 0xFFF8_0000)}
