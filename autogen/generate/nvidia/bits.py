@@ -287,6 +287,26 @@ def qmd_modules(wanted: Wanted, doc_root: Path, source: str, rejected: list[tupl
     return out
 
 
+def texture_module(wanted: Wanted, doc_root: Path, source: str, rejected: list[tuple[str, Rejected]]) -> str:
+    """Return the module of texture headers and samplers. Classes are its rows."""
+    texture, sheet = wanted.texture, Sheet()
+    sheet.width |= dict.fromkeys(texture.packets, texture.bits)
+    for name in texture.headers:
+        number = Path(name).stem.removeprefix("cl").removesuffix("tex").upper()
+        prefix = f"NV{number}_"
+        ranges = read_ranges([doc_root / name], [*texture.packets, *texture.words], prefix)
+        sheet.rejected += ranges.rejected
+        sheet.words[int(number, 16)] = {
+            packet: word_facts(
+                ranges.places[prefix + packet], None, sheet.width.get(packet, 32), prefix, sheet.rejected
+            )
+            for packet in (*texture.packets, *texture.words)
+        }
+    rejected += [(f"nv/{texture.path}", r) for r in sheet.rejected]
+    doc = "Texture headers of 32 bytes in each version, and the words of a sampler. PLACES lists the classes."
+    return emit_words(doc, source, sheet, "PLACES")
+
+
 def _qmd_bits(wanted: Wanted, version: str, least: int) -> int:
     major = version[4:6]
     bits = wanted.qmd_bits.get(major, 0)

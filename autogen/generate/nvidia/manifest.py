@@ -67,6 +67,17 @@ class MethodModule:
 
 
 @dataclass(frozen=True, slots=True)
+class TextureModule:
+    """Formats in memory: `packets` have so many `bits`, `words` have 32."""
+
+    path: str
+    bits: int
+    headers: tuple[str, ...]
+    packets: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StructModule:
     """Structs of one header of open-gpu-doc."""
 
@@ -98,6 +109,7 @@ class Wanted:
     registers: tuple[RegisterModule, ...]
     qmd: tuple[str, ...]
     qmd_bits: Mapping[str, int]  # by major version
+    texture: TextureModule
     methods: tuple[MethodModule, ...]
     video: tuple[StructModule, ...]
     doc_read: str = ""
@@ -146,7 +158,19 @@ def load(path: Path = WANTED) -> Wanted:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise HeaderError(f"reading {path.name}: {error}") from error
-    sections = {"branches", "unit", "short", "module", "chips", "registers", "qmd", "methods", "video", "doc"}
+    sections = {
+        "branches",
+        "unit",
+        "short",
+        "module",
+        "chips",
+        "registers",
+        "qmd",
+        "texture",
+        "methods",
+        "video",
+        "doc",
+    }
     if unknown := sorted(set(data) - sections):
         raise HeaderError(f"{path.name}: unknown section {unknown[0]}; there are {', '.join(sorted(sections))}")
     short: dict[str, str] = data.get("short", {})
@@ -169,6 +193,7 @@ def load(path: Path = WANTED) -> Wanted:
         registers=rows(RegisterModule, "registers"),
         qmd=tuple(data.get("qmd", {}).get("headers", ())),
         qmd_bits=dict(data.get("qmd", {}).get("bits", {})),
+        texture=_row(TextureModule, "[texture]", data.get("texture")),
         methods=rows(MethodModule, "methods"),
         video=rows(StructModule, "video"),
         doc_read=data.get("doc", {}).get("read", ""),

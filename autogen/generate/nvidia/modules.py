@@ -8,7 +8,14 @@ from pathlib import Path
 from ringup.autogen.generate.c.clang import parse
 from ringup.autogen.generate.emit.facts import Rejected
 from ringup.autogen.generate.emit.structs import closure, emit_module
-from ringup.autogen.generate.nvidia.bits import Published, databases, method_module, qmd_modules, register_module
+from ringup.autogen.generate.nvidia.bits import (
+    Published,
+    databases,
+    method_module,
+    qmd_modules,
+    register_module,
+    texture_module,
+)
 from ringup.autogen.generate.nvidia.manifest import Globs, StructModule, Wanted, load
 from ringup.autogen.generate.nvidia.rows import emit_rows, merge, read_back
 from ringup.autogen.generate.nvidia.unit import ModuleFacts, module_facts, parse_tree, release_of
@@ -137,11 +144,14 @@ def bit_modules(
         )
     if doc_root is not None:
         out |= qmd_modules(wanted, doc_root, documents, rejected)
+        out[f"nv/{wanted.texture.path}.py"] = texture_module(wanted, doc_root, documents, rejected)
         for video in wanted.video:
             out[f"nv/{video.path}.py"] = video_module(video, doc_root, documents, rejected)
     else:
         out |= _as_committed(committed, [f"nv/{path.name}" for path in sorted(committed.glob("qmdv*.py"))])
-        out |= _as_committed(committed, [f"nv/{video.path}.py" for video in wanted.video])
+        out |= _as_committed(
+            committed, [f"nv/{path}.py" for path in (wanted.texture.path, *(video.path for video in wanted.video))]
+        )
     return out
 
 

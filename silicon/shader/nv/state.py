@@ -51,8 +51,8 @@ class Warp:
     """One warp. `registers` are `(register, lane)`, `convergence` are `(barrier, lane)` masks of threads."""
 
     __slots__ = (
-        "active", "alive", "convergence", "copies", "group", "last", "number", "pc", "pcs", "predicates", "registers", "track", "turn",
-        "uniform", "uniform_predicates", "waits", "waits_at", "words",
+        "active", "alive", "convergence", "copies", "group", "last", "number", "pc", "pcs", "predicates", "reduced", "registers", "track",
+        "turn", "uniform", "uniform_predicates", "waits", "waits_at", "words",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class Warp:
         self.waits = [Wait.NOTHING] * LANES
         self.waits_at = [0] * LANES
         self.turn = 0
+        # what the last reduction at a barrier of the group found: a count, or all bits or none
+        self.reduced = 0
         # bytes of shared memory that copies write, by batch; the last batch is open
         self.copies: list[list[tuple[int, int]]] = [[]]
         # its history, in strict mode
@@ -92,13 +94,24 @@ class Warp:
 
 @dataclass(slots=True)
 class GroupBarrier:
-    """A barrier of a group: threads that have arrived, and what a reduction has gathered of them."""
+    """A barrier of a group: threads that have arrived, how many it opens for (0: all of the group that live), and what
+    a reduction has gathered of them. `how`: the reduction, empty if there is none.
+    """
 
     arrived: int = 0
+    needs: int = 0
+    how: str = ""
     waiting: list[tuple[Warp, int]] = field(default_factory=list)
     count: int = 0
     every: bool = True
     some: bool = False
+
+    @property
+    def reduced(self) -> int:
+        """The reduction's result."""
+        if self.how == "POPC":
+            return self.count
+        return EVERY * (self.every if self.how == "AND" else self.some)
 
 
 @dataclass(slots=True)

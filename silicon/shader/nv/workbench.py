@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from ringup.errors import GuestError
-from ringup.silicon.nv.compute.launch import Bank, Launch, Run, Windows
+from ringup.silicon.nv.compute.launch import NOTHING, Bank, Launch, Pool, Run, Windows
 from ringup.silicon.shader.common.state import Memory
 from ringup.silicon.shader.workbench_memory import Arena
 
@@ -95,11 +95,14 @@ def start(
     local_bytes: int = 0,
     barriers: int = 1,
     parameters_at: int = PARAMETERS,
+    headers: Pool = NOTHING,
+    samplers: Pool = NOTHING,
 ) -> R_co:
     """Begin a program: `code` are its words of 16 bytes, the entry first; `run.step` continues it.
 
     Arrays among the arguments become buffers and are passed by address; NumPy numbers and bytes are passed as they are.
     `registers`, `shared_bytes`, `local_bytes` and `barriers` are what a launch reserves for a thread or a group.
+    `headers` and `samplers` are tables for the texture units, at the address of a buffer.
     """
     arena = Arena()
     arena.place(CODE, np.frombuffer(code, np.uint8).copy(), writable=False, executable=True, name="the program")
@@ -112,7 +115,7 @@ def start(
         descriptor=0, version=(0, 0), program=CODE, grid=groups, block=group_size, registers=registers, barriers=barriers,
         shared_bytes=shared_bytes, local_low_bytes=local_bytes, local_high_bytes=0,
         constants=(Bank(CONSTANTS, bank.size), *(None,) * 7), sass_version=int(engine.target[3:]), linked_samplers=False,
-        sequential=False, windows=Windows(shared=SHARED_WINDOW, local=LOCAL_WINDOW),
+        sequential=False, windows=Windows(shared=SHARED_WINDOW, local=LOCAL_WINDOW, headers=headers, samplers=samplers),
     )  # fmt: skip
     return engine.start(launch, arena)
 
@@ -129,6 +132,8 @@ def run(
     local_bytes: int = 0,
     barriers: int = 1,
     parameters_at: int = PARAMETERS,
+    headers: Pool = NOTHING,
+    samplers: Pool = NOTHING,
     limit: int = 1_000_000_000,
 ) -> R_co:
     """Run a program to its end; arguments as in `start`.
@@ -146,6 +151,8 @@ def run(
         local_bytes=local_bytes,
         barriers=barriers,
         parameters_at=parameters_at,
+        headers=headers,
+        samplers=samplers,
     )
     before = -1
     while not under_way.step(SLICE):

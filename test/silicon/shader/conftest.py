@@ -7,6 +7,7 @@ import functools
 import re
 import struct
 import subprocess
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -402,3 +403,30 @@ def interpreted():
         return [call(i) for i in range(len(instructions))]
 
     return build
+
+
+class Held(Executor):
+    """An executor that runs its jobs only when a test calls `work`."""
+
+    def __init__(self):
+        self.given = []
+
+    def submit(self, function, /, *args, **options):
+        future = Future()
+        self.given.append((future, lambda: function(*args, **options)))
+        return future
+
+    def work(self):
+        """Run the jobs that have come so far; return how many there were."""
+        given, self.given = self.given, []
+        for future, action in given:
+            try:
+                future.set_result(action())
+            except ZeroDivisionError as error:
+                future.set_exception(error)
+        return len(given)
+
+
+@pytest.fixture
+def held():
+    return Held()

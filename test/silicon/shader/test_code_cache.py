@@ -15,8 +15,9 @@ from ringup.silicon import card
 from ringup.silicon.shader.amd.translator import handler_store, translations
 from ringup.silicon.shader.amd.translator.engine import Translator
 from ringup.silicon.shader.amd.translator.threaded import Threader
-from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED, Beside
+from ringup.silicon.shader.amd.translator.translations import QUICK, THOROUGH, THREADED
 from ringup.silicon.shader.host import code_cache
+from ringup.silicon.shader.host.beside import Beside
 from ringup.silicon.shader.host.code_cache import CodeCache, key_of
 
 OUT = 0x30_0000

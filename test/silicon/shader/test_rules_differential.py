@@ -413,7 +413,7 @@ CASES += [("float", 32, mode) for mode in (*list(MODES)[1:], *ROUNDINGS)] + [("c
 
 
 @pytest.mark.parametrize(("kind", "lanes", "mode"), CASES)
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(8)
 def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, interpreted):
     rng, bits = random.Random(f"{kind} {lanes} {mode}"), (MODES | ROUNDINGS)[mode]
     code = instructions(rng, names_of(RDNA3, kind), lanes, each=1)
@@ -535,7 +535,7 @@ def literal_instructions(rng: random.Random, names: set[str], lanes: int, litera
 
 @pytest.mark.parametrize("literal", LITERALS, ids=hex)
 @pytest.mark.parametrize("kind", ["scalar", "integer", "float", "compare"])
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(3)
 def test_rules_of_literals_give_what_the_interpreter_gives(kind, literal, translated, interpreted):
     """The translator's quick level leaves out LLVM's combiner. The back end may assume that it has removed such
     constants.

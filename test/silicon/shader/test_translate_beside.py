@@ -3,7 +3,6 @@ without the thread.
 """
 
 import threading
-from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 
 from ringup.silicon.shader.amd.translator import translations as programs
 from ringup.silicon.shader.amd.translator.engine import Translator
-from ringup.silicon.shader.amd.translator.translations import Beside
 from ringup.silicon.shader.common.state import Region
+from ringup.silicon.shader.host.beside import Beside
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
@@ -35,33 +34,6 @@ UNDEFINED = (
         s_endpgm
     """
 )
-
-
-class Held(Executor):
-    """An executor that runs its jobs only when a test calls `work`."""
-
-    def __init__(self):
-        self.given = []
-
-    def submit(self, function, /, *args, **options):
-        future = Future()
-        self.given.append((future, lambda: function(*args, **options)))
-        return future
-
-    def work(self):
-        """Run the jobs that have come so far; return how many there were."""
-        given, self.given = self.given, []
-        for future, action in given:
-            try:
-                future.set_result(action())
-            except ZeroDivisionError as error:
-                future.set_exception(error)
-        return len(given)
-
-
-@pytest.fixture
-def held():
-    return Held()
 
 
 @pytest.fixture

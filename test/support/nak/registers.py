@@ -55,12 +55,13 @@ class Program:
             self.add(f"{self.store} [R4+{128 * (LAUNCHED + UNIFORMS + 2 * number + 1):#x}], R1")
         self.add("EXIT")
 
-    def run(self, engine, given):
+    def run(self, engine, given, more=(), **pools):
         found = np.zeros((ROWS + PAGE, 32), np.uint32)
         code = b"".join(word.to_bytes(WORD_BYTES, "little") for word in self.words)
         done = workbench.run(
-            engine, code, [given.copy(), found, given[:2].tobytes()[:100]], groups=(1, 1, 1), group_size=(32, 1, 1), registers=LAUNCHED + 4,
-            shared_bytes=4096, local_bytes=512, parameters_at=0,
+            engine, code, [given.copy(), found, given[:2].tobytes()[:100], *more], groups=(1, 1, 1), group_size=(32, 1, 1),
+            registers=LAUNCHED + 4,
+            shared_bytes=4096, local_bytes=512, parameters_at=0, **pools,
         )  # fmt: skip
         return done, found
 
@@ -84,15 +85,15 @@ def values(draw):
     return np.choose(which, kinds).astype(np.uint32)
 
 
-def both(target, make, given):
-    """Run a program on both engines; return what each stored."""
+def both(target, make, given, more=(), **pools):
+    """Run a program on both engines; return what each stored. `more` are buffers behind the program's own."""
     found = []
     for engine in (Interpreter(target, strict=False), Translator(target, strict=False, worthwhile=0)):
         program = Program(target)
         program.begin()
         make(program)
         program.end()
-        done, result = program.run(engine, given)
+        done, result = program.run(engine, given, more() if callable(more) else more, **pools)
         found.append(result)
     assert isinstance(done, NativeRun)
     return found

@@ -13,7 +13,6 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.interpreter.atomics import operation
 from ringup.silicon.shader.amd.interpreter.formats import (
-    F32_ONE,
     FORMATS,
     INVALID,
     BufferFormat,
@@ -40,6 +39,7 @@ from ringup.silicon.shader.amd.interpreter.spaces import (
     stored,
 )
 from ringup.silicon.shader.amd.strict.history import RuleBroken
+from ringup.silicon.shader.common.texels import F32_ONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

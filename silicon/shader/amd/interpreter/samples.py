@@ -1,14 +1,12 @@
 """RDNA4's images with a sampler: one level of detail, by the nearest texel or a weighted mean of neighbours.
 
 These are the instructions that compute shaders have, `image_sample_lz` and `image_sample_l`. Source: RDNA4 ISA
-reference, "Image Opcodes with a Sampler", "Image Sampler". GUESS: coordinates between texels have eight bits, as RADV's
-subTexelPrecisionBits says; the mean is rounded once; slices are rounded to nearest. Derivatives, comparisons,
-offsets, cubes, anisotropy and borders in a register are refused.
+reference, "Image Opcodes with a Sampler", "Image Sampler"; `common/sampling.py`. GUESS: slices are rounded to nearest.
+Derivatives, comparisons, offsets, cubes, anisotropy and borders in a register are refused.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,9 +14,11 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.amd.decoding.images import ADDRESS_FIELDS, COORDINATES
 from ringup.silicon.shader.amd.interpreter.buffer import deliver_components
-from ringup.silicon.shader.amd.interpreter.formats import F32_ONE, FORMATS, INVALID, BufferFormat, to_d16, unpack
+from ringup.silicon.shader.amd.interpreter.formats import FORMATS, INVALID, BufferFormat, to_d16, unpack
 from ringup.silicon.shader.amd.interpreter.images import BLOCKS, LINEAR, TYPE_1D, Resource, resource, texel_offsets
 from ringup.silicon.shader.amd.interpreter.spaces import GlobalSpace, byte_addresses
+from ringup.silicon.shader.common.sampling import Wrap, between, taps
+from ringup.silicon.shader.common.texels import F32_ONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,10 +32,10 @@ BY_LOD, AT_ZERO = "image_sample_l", "image_sample_lz"
 _AXES = {0: 1, 1: 2, 2: 3, 4: 1, 5: 2}
 POINT, BILINEAR = 0, 1
 Z_POINT, Z_LINEAR = 1, 2
-WRAP, MIRROR, CLAMP_LAST, CLAMP_BORDER = 0, 1, 2, 6
+_WRAPS = {0: Wrap.REPEAT, 1: Wrap.MIRROR, 2: Wrap.CLAMP, 6: Wrap.BORDER}
+CLAMP_BORDER = 6
 # By type: the components of a border.
 _BORDERS = {0: (0, 0, 0, 0), 1: (0, 0, 0, F32_ONE), 2: (F32_ONE,) * 4}
-_STEPS = 256
 SELECT_R, SELECT_ONE = 4, 1
 
 
@@ -101,10 +101,9 @@ def image_samples(step: Step) -> None:
 
 
 def _check(step: Step, how: Sampler, fmt: BufferFormat) -> None:
-    known = {WRAP, MIRROR, CLAMP_LAST, CLAMP_BORDER}
     axes = _AXES[step.field["dim"]]
     filters = {how.mag, how.min}
-    if not known.issuperset(how.clamps[:axes]) or filters - {POINT, BILINEAR} or not how.blends:
+    if not _WRAPS.keys() >= set(how.clamps[:axes]) or filters - {POINT, BILINEAR} or not how.blends:
         raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: clamps {how.clamps}, filters {filters}")
     if CLAMP_BORDER in how.clamps[:axes] and how.border not in _BORDERS:
         raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: a border in a register")
@@ -125,17 +124,6 @@ def _coordinates(step: Step, lanes: Lanes) -> list[Floats]:
     return found
 
 
-def _clamped(mode: int, at: Addresses, size: int) -> tuple[Addresses, Lanes]:
-    """Return the texel of an index along one axis, and where it is the border instead."""
-    outside = (at < 0) | (at >= size)
-    if mode == WRAP:
-        return at % size, np.zeros_like(outside)
-    if mode == MIRROR:
-        turned = at % (2 * size)
-        return np.where(turned < size, turned, 2 * size - 1 - turned), np.zeros_like(outside)
-    return np.clip(at, 0, size - 1), outside if mode == CLAMP_BORDER else np.zeros_like(outside)
-
-
 def _sampled(
     step: Step, image: Resource, how: Sampler, fmt: BufferFormat, given: list[Floats], lanes: Lanes
 ) -> NDArray[np.uint32]:
@@ -153,31 +141,24 @@ def _sampled(
     )
     firsts, parts = [], []
     for axis in range(axes):
-        place = np.nan_to_num(given[axis])
+        place = given[axis]
         if not (how.is_unnormalized or step.field["unrm"]):
             place = place * sizes[axis]
-        # An index that a wrap takes back; others leave the image anyway.
-        place = np.clip(place, -(2.0**40), 2.0**40)
         is_linear = is_mean
         if axis == 2 and how.z:
             is_linear = np.full(lanes.size, how.z == Z_LINEAR)
-        between = np.floor((place - 0.5) * _STEPS + 0.5) / _STEPS
-        first = np.floor(np.where(is_linear, between, place))
-        firsts.append(first.astype(np.int64))
-        parts.append(np.where(is_linear, between - first, 0.0))
+        first, part = between(place, is_linear)
+        firsts.append(first)
+        parts.append(part)
     sums, nearest = np.zeros((4, lanes.size)), np.zeros((4, lanes.size), np.uint32)
-    for corner in itertools.product((0, 1), repeat=axes):
-        weight = np.ones(lanes.size)
-        indices, is_border = [nothing, nothing, slices + image.first_slice], np.zeros(lanes.size, np.bool_)
-        for axis, high in enumerate(corner):
-            weight = weight * (parts[axis] if high else 1 - parts[axis])
-            indices[axis], beyond = _clamped(how.clamps[axis], firsts[axis] + high, sizes[axis])
-            is_border |= beyond
+    wraps = [_WRAPS[how.clamps[axis]] for axis in range(axes)]
+    for number, (weight, places, is_border) in enumerate(taps(firsts, parts, wraps, sizes)):
+        indices = places if axes == 3 else [places[0], places[-1] if axes > 1 else nothing, slices + image.first_slice]
         some = lanes & (weight > 0)
         if not some.any():
             continue
         found = _texels(step, image, how, fmt, indices, some, is_border)
-        if not any(corner):
+        if not number:
             nearest = found
         if not fmt.is_integer:
             sums += np.where(some, weight, 0) * np.where(some, found.view(np.float32).astype(np.float64), 0)

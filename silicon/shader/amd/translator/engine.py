@@ -56,7 +56,6 @@ from ringup.silicon.shader.amd.translator.translations import (
     MAX_KEPT,
     THOROUGH,
     THREADED,
-    How,
     Job,
     Pending,
     Translation,
@@ -73,6 +72,7 @@ from ringup.silicon.shader.common.state import (
     Violation,
     WaveState,
 )
+from ringup.silicon.shader.host.beside import How
 from ringup.silicon.shader.host.context import (
     CODE_WORD,
     COUNTERS,
@@ -200,7 +200,7 @@ class Translator:
             job = Job.begin(machine, variant, [Key(0, mode), *extra], self._how, self.beside, self.level)
             self._keep(job, known)
         elif job is latest and job.is_outgrown:
-            better = Job.begin(machine, variant, job.program.entries, self._how, self.beside, THOROUGH)
+            better = Job.begin(machine, variant, job.program.entries, self._how, self.beside, THOROUGH, better=True)
             self._keep(better, known)
             job = better if better.made.done() else job
         if not job.made.done():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,13 @@ from ringup.silicon.shader.amd.translator.handler_store import BETTER, FIRST, ha
 from ringup.silicon.shader.amd.translator.lower import Lowered, Variant, lower, tables_as_bytes, tables_from_bytes
 from ringup.silicon.shader.amd.translator.threaded import Kept, ThreadedCode, Threader, layout_from, layout_parts
 from ringup.silicon.shader.common.state import MemoryFault
-from ringup.silicon.shader.host.code_cache import CodeCache, key_of
+from ringup.silicon.shader.host.beside import improved, submitted
+from ringup.silicon.shader.host.code_cache import key_of
 from ringup.silicon.shader.host.native import HostCode, objects_of, processor, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from numpy.typing import NDArray
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.amd.translator.forms import Form
     from ringup.silicon.shader.amd.translator.handler_store import Batch
     from ringup.silicon.shader.amd.translator.threaded import Layout
+    from ringup.silicon.shader.host.beside import How
 
 
 # How programs are translated. THREADED is threaded code where that is possible, else QUICK. QUICK and THOROUGH are
@@ -39,9 +40,6 @@ MAX_KEPT = 2048  # translations of a card, about 0.8 MB each
 # to make, and saves 1 to 3 ns each time a wave executes it. Better handlers are few, and other programs have most of
 # them already.
 WARM, OUTGROWN = 500, 16_000
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -73,19 +71,11 @@ class Translation:
         if self._better is None and self.improve is not None:
             if self.work + executed < WARM * int(self.lengths.sum()):
                 return
-            self._better = _submitted(executor, self.improve)
+            self._better = improved(executor, self.improve)
         if self._better is not None and self._better.done():
             assert isinstance(self.host, ThreadedCode)
             self.host.use(self._better.result())
             self.improve = self._better = None
-
-
-def _submitted(executor: Executor | None, function: Callable[[], Result]) -> Future[Result]:
-    if executor is not None:
-        return executor.submit(function)
-    done: Future[Result] = Future()
-    done.set_result(function())
-    return done
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,18 +95,20 @@ class Job:
         how: How,
         executor: Executor | None,
         level: int,
+        *,
+        better: bool = False,
     ) -> Job:
-        """Read the program at a dispatch's PC and translate it, in `executor` if there is one."""
+        """Read the program at a dispatch's PC and translate it, in `executor` if there is one. `better`: no dispatch
+        waits for that.
+        """
         pc = machine.dispatch.pc
         with paused():
             program = Program(
                 lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes, machine.generation
             )
             ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
-        if executor is not None:
-            return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, how, level))
-        made: Future[Translation] = Future()
-        made.set_result(_translated(program, variant, how, level))
+        translate = _translated if executor is None else _translated_in_thread
+        made = (improved if better else submitted)(executor, translate, program, variant, how, level)
         return cls(program, ranges, made)
 
     @property
@@ -138,44 +130,6 @@ class Pending(Exception):
     def __init__(self, made: Future[Translation]) -> None:
         super().__init__("a program is being translated")
         self.made = made
-
-
-class Beside(ThreadPoolExecutor):
-    """A thread that translates while cards keep running: LLVM releases Python's global lock.
-
-    Leaving its context waits until the translation under way has finished.
-    """
-
-    def __init__(self) -> None:
-        # One thread is enough: LLVM handles one translation at a time in a process.
-        super().__init__(1, "translation")
-        self._latest: Future[Any] | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a translation is under way or queued."""
-        return self._latest is not None and not self._latest.done()
-
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
-        """Queue a translation."""
-        future = super().submit(fn, *args, **kwargs)
-        self._latest = future
-        return future
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown(cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How programs are translated: for LLVM's name of a processor (empty for this host), and where translations are
-    kept on disk, if anywhere.
-    """
-
-    host_cpu: str = ""
-    kept: CodeCache | None = None
 
 
 def _translated(program: Program, variant: Variant, how: How, level: int) -> Translation:

@@ -14,7 +14,7 @@ import numpy as np
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Kind
 from ringup.silicon.shader.nv.interpreter.step import RuleBroken
-from ringup.silicon.shader.nv.state import EVERY, GroupBarrier, Wait, lanes
+from ringup.silicon.shader.nv.state import EVERY, LANES, GroupBarrier, Wait, lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,8 @@ def _brx(step: Step) -> None:
 
 
 def _signed(value: int) -> int:
-    return value - (1 << 32) if value >> 31 else value
+    """Return an offset: a target has its sign already, a number is its lower 32 bits."""
+    return value - (1 << 32) if value >= 0 and value >> 31 else value
 
 
 def _jump(step: Step, targets: list[int]) -> None:
@@ -85,8 +86,11 @@ def _jump(step: Step, targets: list[int]) -> None:
 
 
 def _call(step: Step) -> None:
-    """Jump; the program has put the return address into registers itself."""
+    """Jump, to a register pair as `RET` does; the program has put the return address into registers itself."""
     ins = step.ins
+    if ins.operands and ins.operands[0].kind is Kind.REGISTER:
+        _ret(step)
+        return
     if ins.has("REL") and len(ins.operands) == 1:
         _go(step, step.mask, step.pc + WORD_BYTES + ins.operands[0].value)
         return
@@ -95,9 +99,10 @@ def _call(step: Step) -> None:
 
 def _ret(step: Step) -> None:
     """Jump to a register pair plus the constant, which is relative to the next instruction with `.REL`."""
-    source, offset = step.ins.operands
+    source, *offset = step.ins.operands
     base = step.pc + WORD_BYTES if step.ins.has("REL") else 0
-    _jump(step, [int(one) + base + _signed(offset.value) for one in step.raw64(source)])
+    base += sum(_signed(one.value) for one in offset)
+    _jump(step, [int(one) + base for one in step.raw64(source)])
 
 
 def _exit(step: Step) -> None:
@@ -212,36 +217,53 @@ def settle(warp: Warp) -> None:
 
 
 def _bar(step: Step) -> None:
-    """Wait for the threads of the group, or for as many as the instruction says. `.RED` combines their predicates."""
+    """Wait for the threads of the group, or for as many as the instruction says. `.RED` combines their predicates, and
+    `.ARV` does not wait.
+
+    Source: PTX ISA, "bar, barrier": the number of threads is a multiple of the warp's size, and a warp that arrives as
+    a whole counts fully, however many threads it has.
+    """
     ins = step.ins
     number, *rest = ins.operands
-    if number.kind is not Kind.IMMEDIATE:
-        raise Unmodelled(f"{ins.text}: a barrier's number in a register")
-    if any(one.kind is Kind.REGISTER for one in rest):
-        raise Unmodelled(f"{ins.text}: a barrier of some threads of the group")
+    if any(one.kind is Kind.REGISTER for one in (number, *rest)):
+        raise Unmodelled(f"{ins.text}: a barrier's number or threads in a register")
     launched = step.group.launch.barriers
     if number.value >= max(launched, 1):
         raise RuleBroken("register", f"barrier {number.value} is beyond the {launched} barriers of the launch")
     barrier = step.group.barriers[number.value]
+    needs = next((one.value for one in rest if one.kind is Kind.IMMEDIATE), 0)
+    if needs % LANES:
+        raise RuleBroken("illegal", f"a barrier of {needs} threads, which is no multiple of {LANES}")
+    if barrier.arrived and barrier.needs != needs:
+        raise RuleBroken("hazard", f"barrier {number.value} is for {needs} threads here, for {barrier.needs} elsewhere")
+    barrier.needs = needs
     for one in rest:
-        mask = step.predicate_mask(one) & step.mask
-        barrier.count += mask.bit_count()
-        barrier.every &= mask == step.mask
-        barrier.some |= mask != 0
-    barrier.arrived += step.mask.bit_count()
-    barrier.waiting.append((step.warp, step.mask))
-    park(step.warp, step.mask, step.pc, Wait.GROUP, number.value)
-    if step.warp.active:
-        step.warp.pc = step.pc + WORD_BYTES
+        if one.kind is Kind.PREDICATE:
+            mask = step.predicate_mask(one) & step.mask
+            barrier.how = ins.modifiers[1]
+            barrier.count += mask.bit_count()
+            barrier.every &= mask == step.mask
+            barrier.some |= mask != 0
+    whole = needs and step.mask == step.warp.alive
+    barrier.arrived += LANES if whole else step.mask.bit_count()
+    if ins.has("ARV"):
+        _next(step)
+    else:
+        barrier.waiting.append((step.warp, step.mask))
+        park(step.warp, step.mask, step.pc, Wait.GROUP, number.value)
+        if step.warp.active:
+            step.warp.pc = step.pc + WORD_BYTES
     settle_group(step.group)
 
 
 def settle_group(group: Group) -> None:
-    """Open the barriers of a group at which all its living threads wait."""
+    """Open the barriers of a group at which all its living threads wait, or as many as they are for."""
     for number, barrier in enumerate(group.barriers):
-        if barrier.arrived and barrier.arrived >= group.threads_left:
-            group.barriers[number] = GroupBarrier(count=0)
+        if barrier.arrived and barrier.arrived >= (barrier.needs or group.threads_left):
+            group.barriers[number] = GroupBarrier()
             for warp, mask in barrier.waiting:
+                if barrier.how:
+                    warp.reduced = barrier.reduced
                 for lane in lanes(mask & warp.alive):
                     wake(warp, 1 << lane, warp.pcs[lane] + WORD_BYTES)
 

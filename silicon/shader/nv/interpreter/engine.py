@@ -18,6 +18,8 @@ from ringup.silicon.shader.nv.interpreter import (
     integers,
     matrices,
     memory,
+    surfaces,
+    textures,
 )
 from ringup.silicon.shader.nv.interpreter.step import Machine, RuleBroken, Step
 from ringup.silicon.shader.nv.state import Group, Wait, Warp, lanes, start_group
@@ -29,15 +31,17 @@ if TYPE_CHECKING:
     from ringup.silicon.nv.compute.launch import Launch
     from ringup.silicon.shader.common.state import Memory
 
-TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+# KiB of shared memory in a core of each target. Source: CUDA's programming guide, "Compute Capabilities"
+SHARED_KIB = {"sm_75": 64, "sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228}
 # Instructions that a warp executes before the next one runs, and a path before other ready threads of its warp.
 SLICE = 128
 # Groups that are resident at once. Threads of different groups may wait for each other only among these.
 RESIDENT = 16
-MAX_REGISTERS, MAX_THREADS, MAX_SHARED_BYTES = 255, 1024, 100 << 10
+MAX_REGISTERS, MAX_THREADS = 255, 1024
 
 _FALLING: dict[str, Callable[[Step], None]] = {
     **integers.RULES, **floats.RULES, **halves.RULES, **conversions.RULES, **exchange.RULES, **memory.RULES, **matrices.RULES,
+    **textures.RULES, **surfaces.RULES,
 }  # fmt: skip
 
 
@@ -65,12 +69,12 @@ def executed(step: Step) -> None:
 
 
 class Interpreter:
-    """The cores of a card: `start` begins a launch."""
+    """The cores of a card: `start` begins a launch. `now_ns` is the card's timer."""
 
-    def __init__(self, target: str = "sm_86", *, strict: bool = True) -> None:
-        if target not in TARGETS:
-            raise ValueError(f"no cores for {target}; there are {', '.join(TARGETS)}")
-        self.target, self.strict = target, strict
+    def __init__(self, target: str = "sm_86", *, strict: bool = True, now_ns: Callable[[], int] = lambda: 0) -> None:
+        if target not in SHARED_KIB:
+            raise ValueError(f"no cores for {target}; there are {', '.join(SHARED_KIB)}")
+        self.target, self.strict, self._now_ns = target, strict, now_ns
 
     def start(self, launch: Launch, memory: Memory) -> LaunchRun:
         """Begin a launch; nothing runs before the first `step`.
@@ -82,11 +86,11 @@ class Interpreter:
             raise ValueError(f"a group of {threads} threads; cores take 1 to {MAX_THREADS}")
         if not 0 < launch.registers <= MAX_REGISTERS + 1:
             raise ValueError(f"{launch.registers} registers a thread; cores have {MAX_REGISTERS}")
-        if launch.shared_bytes > MAX_SHARED_BYTES:
-            raise ValueError(f"{launch.shared_bytes} bytes of shared memory; cores have {MAX_SHARED_BYTES}")
+        if launch.shared_bytes > SHARED_KIB[self.target] << 10:
+            raise ValueError(f"{launch.shared_bytes} bytes of shared memory; cores have {SHARED_KIB[self.target]} KiB")
         if launch.program % WORD_BYTES:
             raise ValueError(f"a program begins at a multiple of {WORD_BYTES}, not at {launch.program:#x}")
-        return LaunchRun(launch, Machine(memory, self.strict, self.target))
+        return LaunchRun(launch, Machine(memory, self.strict, self.target, self._now_ns))
 
 
 class LaunchRun:

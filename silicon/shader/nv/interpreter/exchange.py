@@ -128,11 +128,11 @@ def special(step: Step, name: str) -> Lanes:
         return masks[name].astype(np.uint32)
     if name == "SRZ":
         return np.zeros(LANES, np.uint32)
-    clock = step.warp.turn if "CLOCK" in name else step.machine.time
+    clock = step.warp.turn if "CLOCK" in name else step.machine.now_ns()
     if name in ("SR_CLOCKLO", "SR_GLOBALTIMERLO"):
         return np.full(LANES, clock & 0xFFFF_FFFF, np.uint32)
     if name in ("SR_CLOCKHI", "SR_GLOBALTIMERHI"):
-        return np.full(LANES, clock >> 32, np.uint32)
+        return np.full(LANES, clock >> 32 & 0xFFFF_FFFF, np.uint32)
     raise Unmodelled(f"{step.ins.text}: the special register {name}")
 
 
@@ -157,7 +157,17 @@ def _cs2r(step: Step) -> None:
     step.write64(rd, low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32))
 
 
+def _b2r(step: Step) -> None:
+    """Read what the warp's last BAR.RED found. GUESS: the register gets the count of POPC, or all bits or none, and the
+    predicate whether that is not 0.
+    """
+    rd, *flags = step.ins.operands
+    step.write(rd, np.full(LANES, step.warp.reduced, np.uint32))
+    for flag in flags:
+        step.set_flags(flag, np.full(LANES, step.warp.reduced != 0))
+
+
 RULES: dict[str, Callable[[Step], None]] = {
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux, "R2UR": _r2ur, "S2R": _s2r,
-    "S2UR": _s2r, "CS2R": _cs2r,
+    "S2UR": _s2r, "CS2R": _cs2r, "B2R": _b2r,
 }  # fmt: skip

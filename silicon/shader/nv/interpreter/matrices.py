@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 ROW_BYTES, MATRIX = 16, 8
 # By name: rows, depth; integers of 8 bits and of 4 share names.
-_FLOATS = {"1684": (16, 4), "1688": (16, 8), "16816": (16, 16)}
-_INTEGERS = {"8816": (8, 16), "8832": (8, 32), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64)}
+FLOAT_SHAPES = {"1684": (16, 4), "1688": (16, 8), "16816": (16, 16)}
+INTEGER_SHAPES = {"8816": (8, 16), "8832": (8, 32), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64)}
 _LOWEST = {"F16": -14, "BF16": -126, "TF32": -126}
 
 
@@ -59,7 +59,8 @@ def _values(parts: NDArray[np.int64], kind: str) -> Doubles:
         return parts.astype(np.uint16).view(np.float16).astype(np.float64)
     # The lower 13 bits of a TF32 do not count. Source: PTX ISA, "Alternate floating point data formats".
     words = parts << 16 if kind == "BF16" else parts & 0xFFFF_E000
-    return words.astype(np.uint32).view(np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        return words.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def _hmma(step: Step) -> None:
@@ -68,9 +69,9 @@ def _hmma(step: Step) -> None:
     rd, a, b, c = ins.operands
     shape_name, result = ins.modifiers[0], ins.modifiers[1]
     kind = next((one for one in ("BF16", "TF32") if ins.has(one)), "F16")
-    if shape_name not in _FLOATS:
+    if shape_name not in FLOAT_SHAPES:
         raise Unmodelled(f"{ins.text}: products of four threads")
-    shape = Shape(*_FLOATS[shape_name], packed=1 if kind == "TF32" else 2)
+    shape = Shape(*FLOAT_SHAPES[shape_name], packed=1 if kind == "TF32" else 2)
     narrow = result == "F16"
     if not shape.halves or (narrow and kind != "F16"):
         raise Unmodelled(f"{ins.text}: this form")
@@ -99,7 +100,7 @@ def _imma(step: Step) -> None:
     rd, a, b, c = ins.operands
     kinds = [one for one in ins.modifiers if one in ("U8", "S8", "U4", "S4")]
     packed = 32 // int(kinds[0][1:])
-    shape = Shape(*_INTEGERS[ins.modifiers[0]], packed=packed)
+    shape = Shape(*INTEGER_SHAPES[ins.modifiers[0]], packed=packed)
     row_halves = shape.rows // MATRIX
     left = _signed(unpacked(_registers(step, a, shape.halves * row_halves), packed), kinds[0])
     right = _signed(unpacked(_registers(step, b, shape.halves), packed), kinds[1])

@@ -64,7 +64,8 @@ class _Space(NamedTuple):
     store: Callable[[int, bytes], None]
 
 
-def _global_space(step: Step) -> _Space:
+def global_space(step: Step) -> _Space:
+    """Return the memory behind the page tables."""
     memory = step.machine.memory
 
     def load(gpu_va: int, size: int) -> bytes:
@@ -144,12 +145,12 @@ def addresses(step: Step, operand: Operand) -> list[int]:
             total += step.register(operand.register).astype(np.uint64) * np.uint64(operand.scale)
     if operand.uniform >= 0:
         total += np.uint64(step.uniform_pair(operand.uniform) if wide else step.uniform(operand.uniform))
-    _check_defined(step, operand)
+    check_defined(step, operand)
     found = total if wide else total & np.uint64(0xFFFF_FFFF)
     return [int(one) for one in found]
 
 
-def _check_defined(step: Step, operand: Operand) -> None:
+def check_defined(step: Step, operand: Operand) -> None:
     """Raise if the register of an address was never given a value in a lane that accesses memory."""
     if step.track is None or operand.register in (-1, RZ):
         return
@@ -174,7 +175,7 @@ def _space_at(step: Step, lane: int, address: int) -> tuple[_Space, int]:
             return shared_space(step), address - windows.shared
         if 0 <= address - windows.local < WINDOW_BYTES:
             return _local_space(step, lane), address - windows.local
-    return _global_space(step), address
+    return global_space(step), address
 
 
 def aligned(address: int, size: int, lane: int) -> None:
@@ -257,7 +258,7 @@ def _atomic(step: Step) -> None:
     place = next(at for at, one in enumerate(operands) if one.kind is Kind.ADDRESS)
     results, (address, *sources) = operands[:place], operands[place:]
     rd = results[-1].value if results else RZ
-    how, kind = _operation(ins)
+    how, kind = operation(ins)
     size = {"64": 8, "S64": 8, "F64": 8}.get(kind, 4)
     shape = Shape(size, False)
     where = addresses(step, address)
@@ -285,7 +286,7 @@ _TYPES = ("S32", "64", "S64", "F32", "F64", "F16x2", "BF16x2")
 _VECTORS = re.compile(r"B?F\d+x\d+")
 
 
-def _operation(ins: Instruction) -> tuple[str, str]:
+def operation(ins: Instruction) -> tuple[str, str]:
     """Return the operation and the type: U32 without a modifier."""
     how = next((one for one in ins.modifiers if one in _OPERATIONS), "")
     if not how:
@@ -305,8 +306,8 @@ def _ldgsts(step: Step) -> None:
     shape = shape_of(ins)
     base = step.register(to.register) if to.register >= 0 else np.zeros(LANES, np.uint32)
     where = addresses(step, source)
-    _check_defined(step, to)
-    shared, whole = shared_space(step), _global_space(step)
+    check_defined(step, to)
+    shared, whole = shared_space(step), global_space(step)
     for lane in lanes(step.mask):
         at = int(base[lane]) + to.value & 0xFFFF_FFFF
         aligned(at, shape.size_bytes, lane)

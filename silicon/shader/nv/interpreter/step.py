@@ -12,6 +12,8 @@ from ringup.silicon.shader.nv.decoding.instruction import PT, RZ, URZ, Instructi
 from ringup.silicon.shader.nv.state import EVERY, LANES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.common.state import Memory
@@ -41,7 +43,7 @@ class Machine(NamedTuple):
     strict: bool
     target: str
     # nanoseconds of the card's timer
-    time: int = 0
+    now_ns: Callable[[], int] = lambda: 0
 
 
 class Step:

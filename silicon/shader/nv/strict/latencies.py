@@ -76,8 +76,11 @@ AMPERE = Latencies(
         Unit.ALU: (4, 5, 4, 13, 13, 13), Unit.FMA: (5, 4, 4, 13, 13, 13), Unit.HALF: (5, 5, 4, 13, 13, 13),
     },
 )  # fmt: skip
-# On Turing halves run in the pipe of f64. GUESS: a vote reads a predicate as late as a guard does. A product of
-# integers may read another one's result after 4 cycles as its addend, after 10 as a factor; here after 4 always.
+# On Turing halves run in the pipe of f64, and others read them after 8 cycles. Mesa 25.0 leaves 6; then it waited 13
+# after halves and f64 before Ampere (sm70_instr_latencies.rs), until NVIDIA's table came. So 6 is too early on some
+# chip: the table does not tell Turing's chips apart, and says that such instructions differ among them.
+# GUESS: a vote reads a predicate as late as a guard does. A product of integers may read another one's result after 4
+# cycles as its addend, after 10 as a factor; here after 4 always.
 TURING = Latencies(
     {
         Unit.ALU: (4, 5, 5, 5, 3, 6, 6, 6, 6, 6, 6, 8), Unit.DISPATCH: (6, 6, 6, 6, 4, 6, 6, 6, 6, 6, 6, 8),

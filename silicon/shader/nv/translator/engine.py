@@ -15,90 +15,71 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Counters, MemoryFault, Violation
+from ringup.silicon.shader.host.beside import How, submitted
 from ringup.silicon.shader.host.context import FAULT_KINDS, Word
-from ringup.silicon.shader.host.native import HostCode
 from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Instruction
 from ringup.silicon.shader.nv.interpreter.engine import Interpreter, LaunchRun, group_idents
-from ringup.silicon.shader.nv.interpreter.step import Machine, RuleBroken
+from ringup.silicon.shader.nv.interpreter.step import Machine
 from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator import layout
-from ringup.silicon.shader.nv.translator.checks import Broken, hazard
 from ringup.silicon.shader.nv.translator.known import Program, Programs, code_at
 from ringup.silicon.shader.nv.translator.layout import Ended, Own, Slot
-from ringup.silicon.shader.nv.translator.lower import NOTHING, Lowering
 from ringup.silicon.shader.nv.translator.single_steps import SingleSteps
-from ringup.silicon.shader.nv.translator.undefined import detail_of, find
+from ringup.silicon.shader.nv.translator.translations import Request, translated
+from ringup.silicon.shader.nv.translator.undefined import detail_of
 from ringup.silicon.shader.nv.translator.workspace import Form, Workspace, Workspaces
 from ringup.silicon.shader.nv.translator.writer import NotTranslated
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor, Future
+
     from numpy.typing import NDArray
 
     from ringup.silicon.nv.compute.launch import Launch
     from ringup.silicon.shader.common.state import Memory
+    from ringup.silicon.shader.host.code_cache import CodeCache
+    from ringup.silicon.shader.nv.state import Warp
+    from ringup.silicon.shader.nv.translator.translations import Translation
 
-# LLVM's levels of optimisation: at first, and once the average instruction was executed so often.
-QUICK_LEVEL, THOROUGH_LEVEL, THOROUGH_AFTER = 0, 1, 200_000
 # Warps that are resident at once, bytes of their local memory, and instructions of a warp's turn.
 RESIDENT_WARPS, RESIDENT_LOCAL_BYTES, QUANTUM = 256, 64 << 20, 20_000
 # A program costs LLVM some 10 ms an instruction at most, the interpreter 50 us for each warp.
 WORTHWHILE = 4000
-_UNEXPECTED = (
-    ArithmeticError, AttributeError, LookupError, RuleBroken, StopIteration, TypeError, Unmodelled, ValueError,
-)  # fmt: skip
 _WAITS = "is not in its own mask, or waits at the barrier that begins anew"
 _log = logging.getLogger(__name__)
-_DRIVE = ctypes.CFUNCTYPE(
-    ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64,
-    ctypes.c_uint64,
-)  # fmt: skip
-
-
-class Translation:
-    """Host code of a program. `sites`: how many memory instructions have a region cache. `broken`: a strict rule that a
-    path of it breaks. `notes_values`: it notes which registers were given values. `banks`: how many bytes of each
-    constant bank it reads at fixed places.
-    """
-
-    def __init__(self, text: str, declarations: dict[str, str], size: int, sites: int, broken: Broken | None) -> None:
-        self._module: tuple[str, dict[str, str]] | None = (text, declarations)
-        self._size, self.sites, self.broken = size, sites, broken
-        self.notes_values = False
-        self.banks: dict[int, int] = {}
-        self._executed = 0
-        self._code = HostCode.of(text, level=QUICK_LEVEL, declarations=declarations)
-
-    def drive(self, *arguments: int) -> int:
-        """Run warps; see `lower.py`."""
-        return int(_DRIVE(self._code.address("drive"))(*arguments))
-
-    def count(self, instructions: int) -> None:
-        """Note that so many instructions were executed; code that runs often is compiled thoroughly."""
-        self._executed += instructions
-        if self._module is not None and self._executed > THOROUGH_AFTER * self._size:
-            text, declarations = self._module
-            self._code = HostCode.of(text, level=THOROUGH_LEVEL, declarations=declarations)
-            self._module = None
 
 
 class Translator:
     """The cores of a card. It keeps its translations for all launches.
 
     A program whose launches take fewer than `worthwhile` warp-instructions, all together, runs on the interpreter,
-    which takes less time than LLVM.
+    which takes less time than LLVM. `beside` translates in the background: a launch whose program is being translated
+    does nothing in its steps. Without it the start waits, so every step does the same each time. `on_disk` keeps
+    translations for other processes too. `now_ns` is the card's timer.
     """
 
-    def __init__(self, target: str = "sm_86", *, strict: bool = True, worthwhile: int = WORTHWHILE) -> None:
-        self.target, self.strict, self.worthwhile = target, strict, worthwhile
-        self.interpreter = Interpreter(target, strict=strict)
+    def __init__(
+        self,
+        target: str = "sm_86",
+        *,
+        strict: bool = True,
+        worthwhile: int = WORTHWHILE,
+        beside: Executor | None = None,
+        on_disk: CodeCache | None = None,
+        now_ns: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.target, self.strict, self.worthwhile, self.beside = target, strict, worthwhile, beside
+        self._now_ns = now_ns
+        self.interpreter = Interpreter(target, strict=strict, now_ns=now_ns)
+        self._how = How(kept=on_disk)
         self._programs = Programs(target)
-        self._kept: dict[tuple[Program, int], Translation | None] = {}
+        self._kept: dict[tuple[Program, int], Future[Translation | None]] = {}
         self._workspaces = Workspaces()
 
-    def start(self, launch: Launch, memory: Memory) -> NativeRun | LaunchRun:
+    def start(self, launch: Launch, memory: Memory) -> NativeRun | LaunchRun | AwaitedRun:
         """Begin a launch; nothing runs before the first `step`. Raises ValueError for one that no core can start."""
         slow = self.interpreter.start(launch, memory)
         try:
@@ -111,35 +92,81 @@ class Translator:
         if program.launched < self.worthwhile:
             return slow
         key = program, launch.registers
-        if key not in self._kept:
-            self._kept[key] = _translated(self.target, program, launch.registers, strict=self.strict)
-        translation = self._kept[key]
-        if translation is None:
-            return slow
-        return NativeRun(launch, memory, self.target, translation, self._workspaces, strict=self.strict)
+        made = self._kept.get(key)
+        if made is None:
+            request = Request(self.target, program, launch.registers, self.strict, self._how)
+            made = self._kept[key] = submitted(self.beside, translated, request)
+
+        def begin() -> NativeRun | LaunchRun:
+            translation = made.result()
+            # cores fetch code when they run it, and it may have changed while it was translated
+            if translation is None or not self._is_still(program, memory, launch.program):
+                return slow
+            machine = Machine(memory, self.strict, self.target, self._now_ns)
+            return NativeRun(launch, machine, translation, self._workspaces, beside=self.beside)
+
+        return begin() if made.done() else AwaitedRun(made, begin)
+
+    def _is_still(self, program: Program, memory: Memory, gpu_va: int) -> bool:
+        """Return whether a program is at an address."""
+        try:
+            return self._programs.find(memory, gpu_va) is program
+        except (IllegalInstruction, MemoryFault, NotTranslated):
+            return False
 
 
 def _word(memory: Memory, gpu_va: int) -> int:
     return int.from_bytes(code_at(memory, gpu_va, WORD_BYTES), "little")
 
 
-def _translated(target: str, program: Program, registers: int, *, strict: bool) -> Translation | None:
-    try:
-        undefined = find(target, program.blocks) if strict else NOTHING
-        lowering = Lowering(program.blocks, registers, strict=strict, undefined=undefined)
-        text, declarations = lowering.module()
-        broken = hazard(target, program.blocks)
-    except _UNEXPECTED as error:
-        # The interpreter says what is wrong where it is.
-        _log.info("a program runs on the interpreter: %s", error)
-        return None
-    if lowering.interpreted:
-        texts = "; ".join(sorted(lowering.interpreted))
-        _log.info("the interpreter executes single instructions of a program: %s", texts)
-    translation = Translation(text, declarations, program.size, len(lowering.sites), broken)
-    translation.notes_values = bool(undefined.checks)
-    translation.banks = program.banks
-    return translation
+class AwaitedRun:
+    """A launch whose program is being translated. Then it is the run that `begin` returns."""
+
+    repeating = False
+
+    def __init__(self, made: Future[Translation | None], begin: Callable[[], NativeRun | LaunchRun]) -> None:
+        self._made, self._begin = made, begin
+        self._run: NativeRun | LaunchRun | None = None
+        self._is_killed = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the translation is still under way, so that a step does nothing."""
+        return not self._is_killed and not self._made.done()
+
+    @property
+    def instructions(self) -> int:
+        """How many warp-instructions have been executed."""
+        return 0 if self._run is None else self._run.instructions
+
+    @property
+    def counters(self) -> Counters:
+        """The counters so far."""
+        return Counters() if self._run is None else self._run.counters
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The broken rules so far."""
+        return [] if self._run is None else self._run.violations
+
+    @property
+    def warps(self) -> Sequence[Place | Warp]:
+        """The warps that were started and have not ended."""
+        return [] if self._run is None else self._run.warps
+
+    def kill(self) -> None:
+        """Drop all warps."""
+        self._is_killed = True
+        if self._run is not None:
+            self._run.kill()
+
+    def step(self, instructions: int) -> bool:
+        """Run up to about `instructions` warp-instructions; return True once every warp has ended."""
+        if self._run is None:
+            if self._is_killed or self.waiting:
+                return self._is_killed
+            self._run = self._begin()
+        return self._run.step(instructions)
 
 
 class NativeRun:
@@ -151,17 +178,17 @@ class NativeRun:
     def __init__(
         self,
         launch: Launch,
-        memory: Memory,
-        target: str,
+        machine: Machine,
         translation: Translation,
         workspaces: Workspaces,
         *,
-        strict: bool = True,
+        beside: Executor | None = None,
     ) -> None:
-        self.launch, self.memory, self.target, self._translation = launch, memory, target, translation
-        self._strict, self._workspaces = strict, workspaces
+        self.launch, self.memory, self.target, self._translation = launch, machine.memory, machine.target, translation
+        self._beside = beside
+        self._machine, self._workspaces = machine, workspaces
         self.violations: list[Violation] = []
-        self._broken = translation.broken if strict else None
+        self._broken = translation.facts.broken if machine.strict else None
         self._idents = group_idents(launch)
         self._left = launch.grid[0] * launch.grid[1] * launch.grid[2]
         self._waves = 0
@@ -171,7 +198,7 @@ class NativeRun:
         self._code: dict[int, Instruction] = {}
         self._singles: SingleSteps | None = None
         self._groups: list[tuple[int, int, int]] = []
-        self._epoch = memory.epoch
+        self._epoch = machine.memory.epoch
         self._copies: dict[int, NDArray[np.uint8]] = {}
         self._work: Workspace | None = None
         # instructions and lanes, once the workspace is given back
@@ -186,7 +213,9 @@ class NativeRun:
         local_bytes = launch.local_low_bytes + launch.local_high_bytes
         most = min(RESIDENT_WARPS, RESIDENT_LOCAL_BYTES // (LANES * max(local_bytes, 1)))
         resident = 1 if launch.sequential else max(1, min(most // warps, self._left))
-        form = Form(resident, launch.block, launch.registers, launch.shared_bytes, local_bytes, self._translation.sites)
+        form = Form(
+            resident, launch.block, launch.registers, launch.shared_bytes, local_bytes, self._translation.facts.sites
+        )
         work = self._work = self._workspaces.take(form, self)
         context = work.context
         context[Own.SHARED_WINDOW], context[Own.LOCAL_WINDOW] = launch.windows.shared, launch.windows.local
@@ -205,6 +234,7 @@ class NativeRun:
 
     def find_region(self, site: int, row: int, gpu_va: int, *, write: bool) -> bool:
         """Find a region for a site and its row of the table. An error is raised after host code has returned."""
+        epoch = self.memory.epoch
         try:
             region = self.memory.region(gpu_va, write)
         except MemoryFault as fault:
@@ -213,6 +243,9 @@ class NativeRun:
         except BaseException as error:  # noqa: BLE001
             self._error = error
             return False
+        if self.memory.epoch != epoch and self._work is not None:
+            # The access has waited for its page, and other pages may have moved meanwhile.
+            self._work.forget()
         delta = (region.pointer - region.gpu_va) & 0xFFFF_FFFF_FFFF_FFFF
         found = (ctypes.c_uint64 * 4)(region.gpu_va, region.size_bytes, delta, 0)
         ctypes.memmove(site, found, 32)
@@ -224,8 +257,8 @@ class NativeRun:
         pc = self.launch.program + at
         try:
             if self._singles is None:
-                work, machine = self._workspace(), Machine(self.memory, self._strict, self.target)
-                self._singles = SingleSteps(self.launch, machine, work.states, work.shared, work.local)
+                work = self._workspace()
+                self._singles = SingleSteps(self.launch, self._machine, work.states, work.shared, work.local)
             ins = self._code.get(pc)
             if ins is None:
                 ins = self._code[pc] = decode(self.target, _word(self.memory, pc))
@@ -293,7 +326,7 @@ class NativeRun:
             result = self._translation.drive(
                 *work.places, len(self._groups), work.form.warps, min(QUANTUM, max(end - before, 1))
             )
-            self._translation.count(self.instructions - before)
+            self._translation.count(self.instructions - before, self._beside)
             if self._error is not None:
                 raise self._error
             how = Ended(result & 0xFF)
@@ -312,7 +345,7 @@ class NativeRun:
         groups = self._groups = list(islice(self._idents, work.form.resident))
         if not groups:
             return False
-        work.begin(groups, first=not self._waves, forgets_values=self._translation.notes_values)
+        work.begin(groups, first=not self._waves, forgets_values=self._translation.facts.notes_values)
         self._left -= len(groups)
         self._waves += len(groups) * work.form.warps
         return True

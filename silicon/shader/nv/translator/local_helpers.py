@@ -163,7 +163,7 @@ def _calls(code: Code, address: Value, names: tuple[str, str, str], data: Sequen
     ]
 
 
-def _unless_wrong(code: Code, answer: Answer, empty: list[Value]) -> None:
+def unless_wrong(code: Code, answer: Answer, empty: list[Value]) -> None:
     """Hand on what another helper found wrong."""
     wrong, right = code.fresh("wrong"), code.fresh("right")
     code.branch(code.icmp("ne", answer.status, code.const(DONE, "i64")), wrong, right, likely=False)
@@ -192,7 +192,7 @@ def generic_gather(shape: Shape) -> Helper:
         rows = empty
         for lanes, (name, args) in _calls(code, address, (first, second, third), ()):
             answer = take(code, name, [ROW] * shape.rows, *args)
-            _unless_wrong(code, answer, empty)
+            unless_wrong(code, answer, empty)
             flags = code.bitcast(lanes, FLAGS)
             rows = [code.select(flags, new, old) for new, old in zip(answer.rows, rows, strict=True)]
         give(code, DONE, None, rows)
@@ -209,7 +209,7 @@ def generic_scatter(shape: Shape) -> Helper:
         helpers = scatter(shape, strict=True), lds_scatter(shape, strict=True), local_scatter(shape)
         first, second, third = (one.include(code) for one in helpers)
         for _, (name, args) in _calls(code, address, (first, second, third), data):
-            _unless_wrong(code, take(code, name, [], *args), [])
+            unless_wrong(code, take(code, name, [], *args), [])
         give(code, DONE, None, [])
 
     return _generic("scatter", shape, data, body)
@@ -227,7 +227,7 @@ def generic_locate(shape: Shape) -> Helper:
         hosts = empty[0]
         for number, (lanes, (name, args)) in enumerate(_calls(code, address, (first, second, third), ())):
             answer = take(code, name, [WIDE, "i32"] if number == 1 else [WIDE], *args)
-            _unless_wrong(code, answer, empty)
+            unless_wrong(code, answer, empty)
             hosts = code.select(code.bitcast(lanes, FLAGS), answer.rows[0], hosts)
         give(code, DONE, None, [hosts])
 

@@ -6,12 +6,11 @@ the warp's state. Threads that are not on the path have their place in `PCS`.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.host.context import FAULT_KINDS, Word
+from ringup.silicon.shader.host.context import Word
 from ringup.silicon.shader.host.emitter import Code, Value
-from ringup.silicon.shader.host.memory_shape import CONTEXT, Answer, first_lane
+from ringup.silicon.shader.host.memory_shape import CONTEXT
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 from ringup.silicon.shader.nv.decoding.instruction import WORD_BYTES, Kind
 from ringup.silicon.shader.nv.interpreter import control
@@ -19,42 +18,55 @@ from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator import (
     conversion_rules,
     float_rules,
+    flow,
     half_rules,
     integer_rules,
     lane_rules,
     layout,
+    matrix_rules,
     memory_rules,
     undefined,
 )
+from ringup.silicon.shader.nv.translator.flow import BlockWriter
+from ringup.silicon.shader.nv.translator.handlers import HandlerWriter
 from ringup.silicon.shader.nv.translator.layout import Ended, Field, Own, Slot
-from ringup.silicon.shader.nv.translator.program import target_of
+from ringup.silicon.shader.nv.translator.program import ENDS, target_of
 from ringup.silicon.shader.nv.translator.undefined import Undefined
-from ringup.silicon.shader.nv.translator.writer import FLAGS, ROW, STATE, NotTranslated, Writer
+from ringup.silicon.shader.nv.translator.writer import ROW, NotTranslated
 
 if TYPE_CHECKING:
+    from ringup.silicon.shader.nv.decoding.instruction import Instruction
     from ringup.silicon.shader.nv.translator.program import Block
 
 RULES = {
     **integer_rules.RULES, **lane_rules.RULES, **float_rules.RULES, **half_rules.RULES, **conversion_rules.RULES,
-    **memory_rules.RULES,
+    **memory_rules.RULES, **matrix_rules.RULES,
 }  # fmt: skip
-CONTROL = ("BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "YIELD", "BREAK", "BMOV", "BAR")
 MAX_DOUBLED = 1000
 NOTHING = Undefined({}, {})
-HAZARD = FAULT_KINDS.index("hazard") + 1
 
 
 class Lowering:
     """The translation of one program for warps with so many registers. `strict`: it checks more while it runs.
+
+    `by_calls`: instructions are functions of their own, which LLVM compiles once for all programs.
 
     `interpreted` are the texts of instructions that the interpreter executes. A program of many instructions has its
     blocks once, with masks, since LLVM takes a millisecond for each of them.
     """
 
     def __init__(
-        self, blocks: dict[int, Block], registers: int, *, strict: bool = True, undefined: Undefined = NOTHING
+        self,
+        target: str,
+        blocks: dict[int, Block],
+        registers: int,
+        *,
+        strict: bool = True,
+        undefined: Undefined = NOTHING,
+        by_calls: bool = False,
     ) -> None:
-        self.blocks, self.registers, self.strict, self.undefined = blocks, registers, strict, undefined
+        self.target, self.blocks, self.registers = target, blocks, registers
+        self.strict, self.undefined, self.by_calls = strict, undefined, by_calls
         self.code = Code()
         self.sites: list[int] = []
         self.interpreted: set[str] = set()
@@ -74,8 +86,6 @@ class Lowering:
         declared = dict(code.declarations)
         if any("@translate(" in one for one in declared.values()):
             declared["translate"] = TRANSLATE.strip()
-        if "call void @settle" in body:
-            declared["settle"] = _settle()
         return body + "\n" + _DRIVE, declared
 
     def _choose(self) -> None:
@@ -112,12 +122,14 @@ class Lowering:
             code.block("enter.full" if full else some)
             cases = " ".join(f"i32 {start}, label %{_label(start, full=full)}" for start in self.blocks)
             code.line(f"switch i32 {pc.text}, label %lost [ {cases} ]")
+        code.block("stopped")
+        code.line(f"ret i64 {int(Ended.FAULT)}")
         code.block("lost")
         code.store(code.resize(pc, "i64"), code.gep(CONTEXT, Own.FAULT_PC, "i64"), 8)
         code.line(f"ret i64 {int(Ended.FAULT)}")
 
     def _writer(self, *, full: bool) -> BlockWriter:
-        return BlockWriter(self.code, self.sites, self.registers, full=full, strict=self.strict)
+        return BlockWriter(self.code, self.sites, self.registers, full=full, strict=self.strict, target=self.target)
 
     def _block(self, start: int, block: Block, *, full: bool) -> None:
         code, w = self.code, self._writer(full=full)
@@ -127,22 +139,54 @@ class Lowering:
         self._count(w, len(block.instructions))
         at = start
         for ins in block.instructions:
-            w.begin(ins, at)
-            for use in self.undefined.checks.get(at, ()):
-                undefined.check(w, use)
-            if ins.name in CONTROL:
-                if self._control(w, at, full=full):
-                    return
-            elif ins.name in control.RULES:
-                raise NotTranslated(f"{ins.text}: the translator lacks {ins.name}")
-            elif ins.name not in RULES or not w.attempt(RULES[ins.name]):
-                self.interpreted.add(ins.text)
-                w.interpret()
-            if at in self.undefined.changes:
-                undefined.change(w, self.undefined.changes[at])
+            if ins.name in ENDS:
+                self._begin(w, ins, at)
+                self._control(w, at, full=full)
+                return
+            if self.by_calls:
+                self._call(w.active, ins, at, full=full)
+            else:
+                self._plain(w, ins, at)
             at += WORD_BYTES
         w.flush()
+        w.at = at - WORD_BYTES
         self._go(w, at, full=full)
+
+    def _begin(self, w: BlockWriter, ins: Instruction, at: int) -> None:
+        w.begin(ins, at)
+        for use in self.undefined.checks.get(at, ()):
+            undefined.check(w, use)
+
+    def _noted(self, w: BlockWriter) -> None:
+        if w.at in self.undefined.changes:
+            undefined.change(w, self.undefined.changes[w.at])
+
+    def _plain(self, w: BlockWriter, ins: Instruction, at: int) -> None:
+        """Emit an instruction that does not end its block."""
+        self._begin(w, ins, at)
+        if ins.name in flow.RULES:
+            flow.RULES[ins.name](w)
+        elif ins.name in control.RULES:
+            raise NotTranslated(f"{ins.text}: the translator lacks {ins.name}")
+        elif ins.name not in RULES or not w.attempt(RULES[ins.name]):
+            self.interpreted.add(ins.text)
+            w.interpret()
+        self._noted(w)
+
+    def _call(self, active: Value, ins: Instruction, at: int, *, full: bool) -> None:
+        """Emit the call of an instruction's function."""
+        code = self.code
+        w = HandlerWriter(self.sites, self.registers, full=full, strict=self.strict, target=self.target)
+        self._plain(w, ins, at)
+        name, text, call = w.finish(active.text)
+        code.declarations |= w.code.declarations
+        code.declarations[name] = text
+        if call.startswith("call void"):
+            code.line(call)
+            return
+        stopped, on = code.emit(call, "i64"), code.fresh("on")
+        code.branch(code.icmp("ne", stopped, code.const(0, "i64")), "stopped", on, likely=False)
+        code.block(on)
 
     def _count(self, w: BlockWriter, count: int) -> None:
         code = self.code
@@ -173,37 +217,26 @@ class Lowering:
 
     # control flow -----------------------------------------------------------------------------------------------------
 
-    def _control(self, w: BlockWriter, at: int, *, full: bool) -> bool:
-        """Emit an instruction of control flow; return whether it ended the block."""
+    def _control(self, w: BlockWriter, at: int, *, full: bool) -> None:
+        """Emit an instruction that ends its block."""
         code, name = self.code, w.ins.name
         following = at + WORD_BYTES
         if name == "BRA":
             self._bra(w, at, full=full)
-            return True
+            return
         if name == "EXIT":
             self._exit(w, following, full=full)
-            return True
+            return
         if name in ("BSYNC", "WARPSYNC"):
             self._wait(w, at, full=full)
-            return True
+            return
         if name == "YIELD":
             w.flush()
             w.park(w.active, following)
             w.store(code.const(0, "i32"), Field.ACTIVE)
             code.jump("choose")
-            return True
-        if name == "BSSY":
-            if self.strict:
-                _check_reuse(w)
-            w.set_convergence(w.ins.operands[0].value, code.splat(w.mask, LANES))
-        elif name == "BMOV":
-            _bmov(w)
-        elif name == "BREAK":
-            _break(w)
-        else:
-            self._bar(w, following, full=full)
-            return True
-        return False
+            return
+        self._bar(w, following, full=full)
 
     def _bra(self, w: BlockWriter, at: int, *, full: bool) -> None:
         code, ins = self.code, w.ins
@@ -254,30 +287,18 @@ class Lowering:
         """Go on at once if the path has all threads of the barrier or of the mask, else wait."""
         code = self.code
         following = at + WORD_BYTES
-        barrier = w.ins.operands[0].value if w.ins.name == "BSYNC" else _warpsync(w)
-        row = w.convergence(barrier)
+        barrier = w.ins.operands[0].value if w.ins.name == "BSYNC" else flow.warpsync(w)
         w.flush()
-        alive = w.load(Field.ALIVE)
-        members = code.op("and", row, code.splat(alive, LANES))
-        here = code.splat(w.mask, LANES)
-        strangers = code.bitcast(code.icmp("ne", code.op("and", members, code.invert(here)), code.const(0, ROW)), "i32")
-        waits = code.op("and", strangers, w.mask)
+        waits = w.sync(barrier)
         on, wait = code.fresh("all.here"), code.fresh("wait")
         code.branch(code.icmp("eq", waits, code.const(0, "i32")), on, wait, likely=True)
         code.block(on)
         self._go(w, following, full=full)
         code.block(wait)
-        w.park(w.mask, at)
-        place = w.load(layout.WAITS_AT, ROW)
-        at_barrier = code.const(barrier, ROW)
-        w.store(code.select(w.lanes_of(w.mask), at_barrier, place), layout.WAITS_AT)
-        w.store(code.op("or", w.load(Field.CONVERGING), w.mask), Field.CONVERGING)
-        left = code.op("and", w.active, code.invert(w.mask))
-        w.store(left, Field.ACTIVE)
-        w.settle()
         if w.mask.text == w.active.text:
             code.jump("choose")
         else:
+            left = code.op("and", w.active, code.invert(w.mask))
             code.branch(code.icmp("eq", left, code.const(0, "i32")), "choose", _label(following, full=False))
 
     def _bar(self, w: BlockWriter, following: int, *, full: bool) -> None:
@@ -291,126 +312,8 @@ class Lowering:
         code.jump("choose")
 
 
-class BlockWriter(Writer):
-    """A writer with what control flow needs."""
-
-    def park(self, mask: Value, at: int) -> None:
-        """Leave threads at a place."""
-        code = self.code
-        here = code.const(at, ROW)
-        if mask.text != "-1":
-            here = code.select(self.lanes_of(mask), here, self.load(layout.PCS, ROW))
-        self.store(here, layout.PCS)
-
-    def convergence(self, barrier: int) -> Value:
-        """Return a convergence barrier: the mask of each thread."""
-        return self.load(layout.CONVERGENCE + LANES * barrier, ROW)
-
-    def set_convergence(self, barrier: int, row: Value) -> None:
-        """Write a convergence barrier of the threads that execute."""
-        if self.mask.text != "-1":
-            row = self.code.select(self.lanes_of(self.mask), row, self.convergence(barrier))
-        self.store(row, layout.CONVERGENCE + LANES * barrier)
-
-    def settle(self) -> None:
-        """Wake threads whose convergence barrier is complete, if any wait."""
-        code = self.code
-        some, none = code.fresh("some.wait"), code.fresh("none.wait")
-        code.branch(code.icmp("eq", self.load(Field.CONVERGING), code.const(0, "i32")), none, some, likely=True)
-        code.block(some)
-        code.line("call void @settle(ptr %state)")
-        code.jump(none)
-        code.block(none)
-
-
-def _warpsync(w: BlockWriter) -> int:
-    """Set the barrier of WARPSYNC to its masks, which have the lane itself; return its number."""
-    code = w.code
-    if w.ins.has("EXCLUSIVE"):
-        raise NotTranslated(f"{w.ins.text}: .EXCLUSIVE")
-    masks = w.raw(w.ins.operands[0])
-    own = code.lane_const([1 << lane for lane in range(LANES)], "i32")
-    absent = code.bitcast(code.icmp("eq", code.op("and", masks, own), code.const(0, ROW)), "i32")
-    some = code.op("and", absent, w.mask)
-    detail = code.resize(first_lane(code, some), "i64")
-    w.fault(code.icmp("ne", some, code.const(0, "i32")), Answer(code.const(HAZARD, "i64"), detail, []))
-    w.set_convergence(layout.WARPSYNC, masks)
-    return layout.WARPSYNC
-
-
-def _check_reuse(w: BlockWriter) -> None:
-    """Refuse to begin a barrier anew for which another thread waits already: that one would wait forever."""
-    code, barrier = w.code, w.ins.operands[0].value
-    some, on = code.fresh("some.wait"), code.fresh("may.begin")
-    waiting = w.load(Field.CONVERGING)
-    code.branch(code.icmp("eq", waiting, code.const(0, "i32")), on, some, likely=True)
-    code.block(some)
-    here = code.bitcast(code.icmp("eq", w.load(layout.WAITS_AT, ROW), code.const(barrier, ROW)), "i32")
-    shared = code.op("and", w.convergence(barrier), code.splat(w.mask, LANES))
-    for_us = code.bitcast(code.icmp("ne", shared, code.const(0, ROW)), "i32")
-    # a thread of the path does not wait, whatever it has been waiting for
-    asleep = code.op("and", code.op("and", waiting, w.load(Field.ALIVE)), code.invert(w.active))
-    wrong = code.op("and", code.op("and", here, for_us), asleep)
-    detail = code.resize(first_lane(code, wrong), "i64")
-    w.fault(code.icmp("ne", wrong, code.const(0, "i32")), Answer(code.const(HAZARD, "i64"), detail, []))
-    code.jump(on)
-    code.block(on)
-
-
 def _label(start: int, *, full: bool) -> str:
     return f"{'all' if full else 'some'}.{start:x}"
-
-
-def _bmov(w: BlockWriter) -> None:
-    to, source = w.ins.operands
-    if w.ins.has("PQUAD"):
-        raise NotTranslated(f"{w.ins.text}: this form of BMOV")
-    if to.kind is Kind.BARRIER and source.kind is Kind.REGISTER:
-        w.set_convergence(to.value, w.register(source.value))
-    elif to.kind is Kind.REGISTER and source.kind is Kind.BARRIER:
-        w.write(to, w.convergence(source.value))
-        if w.ins.has("CLEAR"):
-            w.set_convergence(source.value, w.code.const(0, ROW))
-    else:
-        raise NotTranslated(f"{w.ins.text}: this form of BMOV")
-
-
-def _break(w: BlockWriter) -> None:
-    code, barrier = w.code, w.ins.operands[-1].value
-    mask = w.mask
-    for one in w.ins.operands[:-1]:
-        mask = code.op("and", mask, w.mask_of(one))
-    row = w.convergence(barrier)
-    own = code.select(w.lanes_of(mask), row, code.const(0, ROW))
-    members = code.intrinsic("vector.reduce.or", own, result="i32")
-    without = code.op("and", row, code.splat(code.invert(mask), LANES))
-    w.store(code.select(w.lanes_of(members), without, row), layout.CONVERGENCE + LANES * barrier)
-    w.settle()
-
-
-@cache
-def _settle() -> str:
-    """Return a function that makes threads ready whose convergence barrier is complete."""
-    code = Code()
-    w = BlockWriter(code, [], 1, full=False, strict=False)
-    code.block("entry")
-    alive = w.load(Field.ALIVE)
-    places = w.load(layout.WAITS_AT, ROW)
-    waiting = code.op("and", w.load(Field.CONVERGING), alive)
-    free = code.const(0, "i32")
-    for barrier in range(layout.WARPSYNC + 1):
-        here = code.bitcast(code.icmp("eq", places, code.const(barrier, ROW)), "i32")
-        at_it = code.op("and", here, waiting)
-        members = code.op("and", w.convergence(barrier), code.splat(alive, LANES))
-        absent = code.op("and", members, code.splat(code.invert(at_it), LANES))
-        complete = code.bitcast(code.icmp("eq", absent, code.const(0, ROW)), "i32")
-        free = code.op("or", free, code.op("and", complete, at_it))
-    pcs = w.load(layout.PCS, ROW)
-    after = code.op("add", pcs, code.const(WORD_BYTES, ROW))
-    w.store(code.select(code.bitcast(free, FLAGS), after, pcs), layout.PCS)
-    w.store(code.op("and", waiting, code.invert(free)), Field.CONVERGING)
-    code.line("ret void")
-    return "\n".join([f"define internal void @settle(ptr {STATE.text}) noinline {{", *code.lines, "}"])
 
 
 # Runs all warps of some groups by turns, until each has ended, the fuel of this call is used up, or one is stuck.

@@ -19,7 +19,7 @@ from ringup.silicon.shader.host.memory_shape import (
     as_mask,
     take,
 )
-from ringup.silicon.shader.nv.decoding.instruction import RZ, Kind
+from ringup.silicon.shader.nv.decoding.instruction import PT, RZ, Kind
 from ringup.silicon.shader.nv.state import LANES
 from ringup.silicon.shader.nv.translator.local_helpers import (
     WINDOW_BYTES,
@@ -51,13 +51,13 @@ def _shape(w: Writer) -> Shape:
     return Shape(size, size, LANES)
 
 
-def _refuse(w: Writer, answer: Answer) -> None:
+def refuse(w: Writer, answer: Answer) -> None:
     """Stop the warp if a helper found a broken rule."""
     code = w.code
     w.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), answer)
 
 
-def _addresses(w: Writer, operand: Operand, kind: str) -> Value:
+def addresses(w: Writer, operand: Operand, kind: str) -> Value:
     """Return the address of each lane, as a vector of i64 or i32."""
     code, ins = w.code, w.ins
     wide = kind == "i64"
@@ -123,10 +123,10 @@ def _give(w: Writer, rd: Operand, shape: Shape, rows: list[Value]) -> None:
         w.write_register(rd.value + number, row)
 
 
-def _ldg(w: Writer) -> None:
-    code, shape = w.code, _shape(w)
-    rd, place = w.ins.operands[:2]
-    where, site = _addresses(w, place, "i64"), w.site()
+def _loaded(w: Writer, place: Operand, shape: Shape) -> list[Value]:
+    """Load from global memory."""
+    code = w.code
+    where, site = addresses(w, place, "i64"), w.site()
     near, host = _near(w, where, shape, site)
 
     def quick() -> list[Value]:
@@ -135,10 +135,27 @@ def _ldg(w: Writer) -> None:
     def slow() -> list[Value]:
         name = gather(shape, strict=True).include(code)
         answer = take(code, name, [shape.row] * shape.rows, CONTEXT, site, w.mask, where)
-        _refuse(w, answer)
+        refuse(w, answer)
         return answer.rows
 
-    _give(w, rd, shape, _either(w, near, quick, slow))
+    return _either(w, near, quick, slow)
+
+
+def _ldg(w: Writer) -> None:
+    shape = _shape(w)
+    rd, place = w.ins.operands[:2]
+    _give(w, rd, shape, _loaded(w, place, shape))
+
+
+def _ldgsts(w: Writer) -> None:
+    """Copy from global to shared memory, at once."""
+    code, shape = w.code, _shape(w)
+    to, place, *rest = w.ins.operands
+    if any(one.value != PT or one.invert for one in rest):
+        raise NotTranslated(f"{w.ins.text}: a predicate")
+    rows = _loaded(w, place, shape)
+    name = lds_scatter(shape, strict=True).include(code)
+    refuse(w, take(code, name, [], CONTEXT, w.shared(), addresses(w, to, "i32"), w.mask, *rows))
 
 
 def _data(w: Writer, operand: Operand, shape: Shape) -> list[Value]:
@@ -150,7 +167,7 @@ def _data(w: Writer, operand: Operand, shape: Shape) -> list[Value]:
 def _stg(w: Writer) -> None:
     code, shape = w.code, _shape(w)
     place, source = w.ins.operands[:2]
-    where, site = _addresses(w, place, "i64"), w.site()
+    where, site = addresses(w, place, "i64"), w.site()
     rows = _data(w, source, shape)
     near, host = _near(w, where, shape, site)
 
@@ -160,7 +177,7 @@ def _stg(w: Writer) -> None:
 
     def slow() -> list[Value]:
         name = scatter(shape, strict=True).include(code)
-        _refuse(w, take(code, name, [], CONTEXT, site, w.mask, *rows, where))
+        refuse(w, take(code, name, [], CONTEXT, site, w.mask, *rows, where))
         return []
 
     _either(w, near, quick, slow)
@@ -170,8 +187,8 @@ def _lds(w: Writer) -> None:
     code, shape = w.code, _shape(w)
     rd, place = w.ins.operands[:2]
     name = lds_gather(shape, strict=True).include(code)
-    answer = take(code, name, [shape.row] * shape.rows, CONTEXT, w.shared(), _addresses(w, place, "i32"), w.mask)
-    _refuse(w, answer)
+    answer = take(code, name, [shape.row] * shape.rows, CONTEXT, w.shared(), addresses(w, place, "i32"), w.mask)
+    refuse(w, answer)
     _give(w, rd, shape, answer.rows)
 
 
@@ -180,7 +197,7 @@ def _sts(w: Writer) -> None:
     place, source = w.ins.operands[:2]
     name = lds_scatter(shape, strict=True).include(code)
     rows = _data(w, source, shape)
-    _refuse(w, take(code, name, [], CONTEXT, w.shared(), _addresses(w, place, "i32"), w.mask, *rows))
+    refuse(w, take(code, name, [], CONTEXT, w.shared(), addresses(w, place, "i32"), w.mask, *rows))
 
 
 def _local_offset(w: Writer, place: Operand, shape: Shape) -> Value | None:
@@ -209,8 +226,8 @@ def _ldl(w: Writer) -> None:
     at = _local_offset(w, place, shape)
     if at is None:
         name = local_gather(shape).include(code)
-        answer = take(code, name, [ROW] * shape.rows, CONTEXT, w.local(), _addresses(w, place, "i32"), w.mask)
-        _refuse(w, answer)
+        answer = take(code, name, [ROW] * shape.rows, CONTEXT, w.local(), addresses(w, place, "i32"), w.mask)
+        refuse(w, answer)
         _give(w, rd, shape, answer.rows)
         return
     rows = [code.load(_local_word(w, at, number), ROW, 4) for number in range(shape.rows)]
@@ -225,7 +242,7 @@ def _stl(w: Writer) -> None:
     rows, at = _data(w, source, shape), _local_offset(w, place, shape)
     if at is None:
         name = local_scatter(shape).include(code)
-        _refuse(w, take(code, name, [], CONTEXT, w.local(), _addresses(w, place, "i32"), w.mask, *rows))
+        refuse(w, take(code, name, [], CONTEXT, w.local(), addresses(w, place, "i32"), w.mask, *rows))
         return
     for number, row in enumerate(rows):
         pointer = _local_word(w, at, number)
@@ -241,10 +258,10 @@ def _ld(w: Writer) -> None:
     """Load from a generic address."""
     code, shape = w.code, _shape(w)
     rd, place = w.ins.operands[:2]
-    where, site = _addresses(w, place, "i64"), w.site()
+    where, site = addresses(w, place, "i64"), w.site()
     name = generic_gather(shape).include(code)
     answer = take(code, name, [ROW] * shape.rows, CONTEXT, site, w.shared(), w.local(), w.mask, where)
-    _refuse(w, answer)
+    refuse(w, answer)
     _give(w, rd, shape, answer.rows)
 
 
@@ -252,10 +269,10 @@ def _st(w: Writer) -> None:
     """Store to a generic address."""
     code, shape = w.code, _shape(w)
     place, source = w.ins.operands[:2]
-    where, site = _addresses(w, place, "i64"), w.site()
+    where, site = addresses(w, place, "i64"), w.site()
     name = generic_scatter(shape).include(code)
     rows = _data(w, source, shape)
-    _refuse(w, take(code, name, [], CONTEXT, site, w.shared(), w.local(), w.mask, where, *rows))
+    refuse(w, take(code, name, [], CONTEXT, site, w.shared(), w.local(), w.mask, where, *rows))
 
 
 def _atomic(w: Writer) -> None:
@@ -272,16 +289,16 @@ def _atomic(w: Writer) -> None:
     first, second = (data[1], data[0]) if len(data) > 1 else (data[0], data[0])
     if ins.name == "ATOMS":
         helper = lds_locate(shape, strict=True).include(code)
-        answer = take(code, helper, [WIDE, "i32"], CONTEXT, w.shared(), _addresses(w, place, "i32"), w.mask)
+        answer = take(code, helper, [WIDE, "i32"], CONTEXT, w.shared(), addresses(w, place, "i32"), w.mask)
     elif ins.name == "ATOM":
         if shape.size_bytes > 4:
             raise NotTranslated(f"{ins.text}: 64 bits at a generic address")
-        helper, where = generic_locate(shape).include(code), _addresses(w, place, "i64")
+        helper, where = generic_locate(shape).include(code), addresses(w, place, "i64")
         answer = take(code, helper, [WIDE], CONTEXT, w.site(), w.shared(), w.local(), w.mask, where)
     else:
         helper = locate(shape).include(code)
-        answer = take(code, helper, [WIDE], CONTEXT, w.site(), w.mask, _addresses(w, place, "i64"))
-    _refuse(w, answer)
+        answer = take(code, helper, [WIDE], CONTEXT, w.site(), w.mask, addresses(w, place, "i64"))
+    refuse(w, answer)
     flush = Flush(inputs=True, results=True) if ins.has("FTZ") else NO_FLUSH
     combine = atomic(name, kind, LANES, flush, returns=rd != RZ).include(code)
     olds = take(code, combine, [f"<{LANES} x {kind}>"], answer.rows[0], w.mask, first, second).rows[0]
@@ -334,6 +351,6 @@ def _ldc(w: Writer) -> None:
 
 
 RULES: dict[str, Callable[[Writer], None]] = {
-    "LDG": _ldg, "STG": _stg, "LDS": _lds, "STS": _sts, "LDL": _ldl, "STL": _stl, "LD": _ld, "ST": _st,
+    "LDG": _ldg, "STG": _stg, "LDS": _lds, "STS": _sts, "LDL": _ldl, "STL": _stl, "LD": _ld, "ST": _st, "LDGSTS": _ldgsts,
     **dict.fromkeys(("LDC", "ULDC", "LDCU"), _ldc), **dict.fromkeys(("ATOMG", "ATOM", "ATOMS", "RED", "REDG"), _atomic),
 }  # fmt: skip

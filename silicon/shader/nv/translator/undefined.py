@@ -13,6 +13,7 @@ from ringup.silicon.shader.host.context import FAULT_KINDS
 from ringup.silicon.shader.host.memory_shape import Answer, first_lane
 from ringup.silicon.shader.nv.decoding.instruction import PT, RZ, WORD_BYTES, Instruction, Kind
 from ringup.silicon.shader.nv.interpreter.accesses import accesses
+from ringup.silicon.shader.nv.interpreter.bindings import handle_registers
 from ringup.silicon.shader.nv.translator import layout
 from ringup.silicon.shader.nv.translator.program import successors
 
@@ -85,6 +86,7 @@ def _access(target: str, ins: Instruction) -> _Access:
     for one in ins.operands:
         if one.kind is Kind.ADDRESS and one.register not in (-1, RZ) and ins.name not in _UNCHECKED:
             uses.append(Use(("R", one.register), is_guard=False))
+    uses += [Use(("R", one), is_guard=False) for one in handle_registers(ins.name, ins.word) if one != RZ]
     return _Access(reads, writes, tuple(uses))
 
 

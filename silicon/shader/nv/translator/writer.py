@@ -41,8 +41,11 @@ class NotTranslated(Unmodelled):
 class Writer:
     """The code of one block. `full`: all 32 lanes are active."""
 
-    def __init__(self, code: Code, sites: list[int], registers: int, *, full: bool, strict: bool) -> None:
+    def __init__(
+        self, code: Code, sites: list[int], registers: int, *, full: bool, strict: bool, target: str = ""
+    ) -> None:
         self.code, self.full, self.sites, self.count, self.strict = code, full, sites, registers, strict
+        self.target = target
         self.ins: Instruction
         self.at = 0
         self.active = EVERY
@@ -59,7 +62,8 @@ class Writer:
 
     def word(self, index: int) -> Value:
         """Return the address of a word of the state."""
-        return self.code.gep(STATE, index, "i32")
+        at = index if Field.ACTIVE <= index < layout.DEFINED else self.number("word", index)
+        return self.code.gep(STATE, at, "i32")
 
     def load(self, index: int, type_: str = "i32") -> Value:
         """Load from the state."""
@@ -196,8 +200,18 @@ class Writer:
             rows = self.constants_at(operand, Shape(size, 4, LANES), code.const(1, "i32"))
             parts = [code.extract(row, 0) for row in rows]
             return self.joined(*parts) if size == 8 else parts[0]
-        bank = code.load(code.gep(CONTEXT, Own.BANKS + operand.bank, "i64"), "ptr", 8)
-        return code.load(code.gep(bank, operand.value), type_, 4)
+        return self.fixed_constant(operand.bank, operand.value, type_)
+
+    def fixed_constant(self, bank: int, offset: int, type_: str) -> Value:
+        """Return a constant (i32 or i64) at an offset that is known."""
+        code = self.code
+        base = code.load(code.gep(CONTEXT, Own.BANKS + bank, "i64"), "ptr", 8)
+        return code.load(code.gep(base, self.number("offset", offset)), type_, 4)
+
+    def number(self, use: str, value: int) -> Value:
+        """Return a number (i64) that differs between instructions of one form, for a `use`."""
+        del use
+        return self.code.const(value, "i64")
 
     def _bank(self, operand: Operand) -> tuple[Value, Value]:
         """Return the gpu_va of a constant bank and its bytes (i64)."""
@@ -359,7 +373,7 @@ class Writer:
             self.sites.append(self.at)
         code = self.code
         sites = code.load(code.gep(CONTEXT, Own.SITES, "i64"), "ptr", 8)
-        return code.gep(sites, 4 * self.sites.index(self.at), "i64")
+        return code.gep(sites, self.number("site", 4 * self.sites.index(self.at)), "i64")
 
     def shared(self) -> Value:
         """Return the host address of the group's shared memory (i64)."""
@@ -373,16 +387,41 @@ class Writer:
         """Let the interpreter execute the instruction on the warp's state."""
         code = self.code
         self.flush()
-        function = code.load(code.gep(CONTEXT, Word.INTERPRET, "i64"), "ptr", 8)
         wrong, right = code.fresh("refused"), code.fresh("executed")
-        done = code.emit(f"call i64 {function.text}(ptr {STATE.text}, i64 {self.at})", "i64")
-        code.branch(code.icmp("ne", done, code.const(0, "i64")), wrong, right, likely=False)
+        code.branch(code.icmp("ne", self._interpreted(), code.const(0, "i64")), wrong, right, likely=False)
         code.block(wrong)
         code.line(f"ret i64 {int(Ended.FAULT)}")
         code.block(right)
+        self.forget()
+
+    def forget(self) -> None:
+        """Load from the state again what is read next. Nothing may be dirty."""
         for kept in self._kept():
             kept.clear()
         self.flushed.clear()
+
+    def _interpreted(self) -> Value:
+        """Call the interpreter; return zero if it has executed the instruction (i64)."""
+        code = self.code
+        function = code.load(code.gep(CONTEXT, Word.INTERPRET, "i64"), "ptr", 8)
+        at = self.number("at", self.at)
+        return code.emit(f"call i64 {function.text}(ptr {STATE.text}, i64 {at.text})", "i64")
+
+    def need_every_lane(self) -> None:
+        """Leave an instruction that some lanes of the warp execute, not all or none, to the interpreter, which refuses
+        it.
+        """
+        if self.mask.text == EVERY.text:
+            return
+        code = self.code
+        self.flush()
+        some, right = code.fresh("some.lanes"), code.fresh("every.lane")
+        parted = code.icmp("ult", code.op("sub", self.mask, code.const(1, "i32")), code.const(-2, "i32"))
+        code.branch(parted, some, right, likely=False)
+        code.block(some)
+        self._interpreted()
+        code.line(f"ret i64 {int(Ended.FAULT)}")
+        code.block(right)
 
     def _kept(self) -> tuple[dict[int, Value], ...]:
         return self._registers, self._uniform, self._predicates, self._uniform_predicates
@@ -408,7 +447,7 @@ class Writer:
         code.branch(condition, wrong, right, likely=False)
         code.block(wrong)
         for word, value in (
-            (int(Own.FAULT_PC), code.const(self.at, "i64")),
+            (int(Own.FAULT_PC), self.number("at", self.at)),
             (int(Word.FAULT_KIND), answer.status),
             (int(Word.FAULT_DETAIL), answer.detail),
         ):

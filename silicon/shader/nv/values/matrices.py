@@ -90,7 +90,8 @@ def scattered(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def _exponents(values: Doubles, lowest: int) -> NDArray[np.int64]:
     """Return the exponents of numbers, of zero a very small one; denormals have the least of their format."""
-    found = np.frexp(values)[1].astype(np.int64) - 1
+    with np.errstate(all="ignore"):
+        found = np.frexp(values)[1].astype(np.int64) - 1
     return np.where(values == 0, -10_000, np.maximum(found, lowest))
 
 
@@ -117,7 +118,8 @@ def product(
             found = words.astype(np.uint16).view(np.float16).astype(np.float64)
         else:
             words = single(total, "RZ")
-            words = np.where(np.isinf(total), total.astype(np.float32).view(np.uint32), words)
+            with np.errstate(all="ignore"):
+                words = np.where(np.isinf(total), total.astype(np.float32).view(np.uint32), words)
             words = np.where(np.isnan(total), F32_NAN, words).astype(np.uint32)
             found = words.view(np.float32).astype(np.float64)
     return words

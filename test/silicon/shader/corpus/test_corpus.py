@@ -6,12 +6,12 @@ import pytest
 TURNS = (("-O0", 32), ("-O2", 32), ("-O1", 64), ("-O2", 64), ("-O0", 64))
 
 
-@pytest.mark.sweep(44)
+@pytest.mark.sweep(18)
 def test_the_translator_at_o1(check, case):
     check(case, "-O1", 32, "translator", 2)
 
 
-@pytest.mark.sweep(44)
+@pytest.mark.sweep(18)
 def test_the_translator_at_another_level_or_wave_size(check, case, turn):
     level, wave_size = TURNS[turn % len(TURNS)]
     check(case, level, wave_size, "translator", 2)

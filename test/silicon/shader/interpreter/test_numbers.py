@@ -12,7 +12,8 @@ from ringup.silicon.shader.amd.interpreter.atomics import (
     float_select,
     operation,
 )
-from ringup.silicon.shader.amd.interpreter.formats import FORMATS, f32_to_small_float, pack, small_float_to_f32, unpack
+from ringup.silicon.shader.amd.interpreter.formats import FORMATS, pack, unpack
+from ringup.silicon.shader.common.texels import f32_to_small_float, small_float_to_f32
 
 KEEP = Flush(inputs=False, outputs=False)
 SPECIAL = [0, 0x8000_0000, 1, 0x8000_0001, 0x007F_FFFF, 0x0080_0000, 0x3F80_0000, 0xBF80_0000, 0x7F7F_FFFF, 0xFF7F_FFFF, 0x7F80_0000,

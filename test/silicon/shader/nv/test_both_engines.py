@@ -24,7 +24,7 @@ from ringup.compiler.isa.sass import Control, machine
 from ringup.errors import Unmodelled
 from ringup.silicon.shader.nv import workbench
 from ringup.silicon.shader.nv.decoding.decode import IllegalInstruction, decode
-from ringup.silicon.shader.nv.interpreter import control, matrices, memory
+from ringup.silicon.shader.nv.interpreter import control, matrices, memory, surfaces, textures
 from ringup.silicon.shader.nv.interpreter.accesses import accesses
 from ringup.silicon.shader.nv.interpreter.step import RuleBroken
 from ringup.silicon.shader.nv.translator.engine import NativeRun, Translator
@@ -75,7 +75,7 @@ def random_word(row, draw):
     return word | 15 << 105 | 7 << 110 | 7 << 113
 
 
-SKIPPED = {*control.RULES, *memory.RULES, *matrices.RULES, "S2R", "S2UR", "CS2R"}
+SKIPPED = {*control.RULES, *memory.RULES, *matrices.RULES, *textures.RULES, *surfaces.RULES, "S2R", "S2UR", "CS2R"}
 REFUSED = (
     ArithmeticError, AttributeError, IllegalInstruction, LookupError, RuleBroken, StopIteration, TypeError, Unmodelled,
     ValueError,
@@ -147,6 +147,7 @@ def accesses_of(program, draw, count):
             f"LD.E{name} R{register}, [R6.64+{at:#x}]", f"ST.E{name} [R6.64+{at:#x}], R{register}",
             f"LDG.E{name} R{register}, [R2+{at:#x}]", f"STG.E{name} [R2+{at:#x}], R{register}",
             f"LDC{name} R{register}, c[0x0][R1]" if size <= 8 else "NOP",
+            f"LDGSTS.E{name} [R1+{at:#x}], [R2.64+{255 // size * size - at:#x}]" if size >= 4 else "NOP",
             f"ATOMS.{atom} R{register}, [R1+{place}], R{register + 1}" if not wide else "NOP",
             f"ATOM.E.{atom}.STRONG.GPU PT, R{register}, [R6.64+{place}], R{register + 2}",
             f"ATOMG.E.{atom}.STRONG.GPU PT, R{register}, [R2+{place}], R{register + 2}",
@@ -205,3 +206,27 @@ def test_an_f64_result_has_one_nan_whatever_it_is_made_of():
     one, other = both("sm_86", lambda program: program.add(*texts), given)
     assert np.array_equal(one, other)
     assert {(int(low), int(high)) for low, high in one[12:18, 0].reshape(3, 2)} == {(0, 0xFFF8_0000)}
+
+
+@pytest.mark.parametrize(("condition", "taken"), [("UP0", True), ("!UP0", False), ("UP1", False), ("!UP1", True)])
+def test_a_branch_by_a_uniform_predicate_takes_the_whole_path(condition, taken):
+    """Mesa since 25.2 makes them. UP0 is true, UP1 is false."""
+    given = values(np.random.default_rng(2))
+    texts = (
+        "MOV R8, 0x1", "UISETP.EQ.AND UP0, UPT, URZ, URZ, UPT", "UISETP.NE.AND UP1, UPT, URZ, URZ, UPT",
+        "ISETP.LT.AND P0, PT, R0, 0x7, PT",
+    )  # fmt: skip
+
+    def make(program):
+        program.add(*texts)
+        at = len(program.words) * 16
+        program.add(f"BRA.U {condition}, {at + 32:#x}", "MOV R8, 0x2")
+        # some lanes of the path
+        at = len(program.words) * 16
+        program.add("MOV R9, 0x1", f"@P0 BRA.U {condition}, {at + 48:#x}", "MOV R9, 0x2")
+
+    one, other = both("sm_86", make, given)
+    assert np.array_equal(one, other)
+    lanes = np.arange(32)
+    assert (one[8] == (1 if taken else 2)).all()
+    assert np.array_equal(one[9], np.where((lanes < 7) & taken, 1, 2))

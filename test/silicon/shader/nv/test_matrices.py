@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from nak.registers import both
+from nak.registers import Program, both
 
 from ringup.compiler.isa.sass.dsl import Code
-from ringup.errors import GuestError
+from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.shader.nv import workbench
 from ringup.silicon.shader.nv.interpreter.engine import Interpreter
 from ringup.silicon.shader.nv.translator.engine import Translator
@@ -184,6 +184,55 @@ def test_a_product_of_f64_is_fused_along_k():
             assert found[D + 2 * side : D + 2 * side + 2, lane].copy().view(np.float64)[0] == expected
 
 
+EVERY_FORM = {
+    "sm_75": ("HMMA.1688.F32", "HMMA.1688.F16", "IMMA.8816.S8.U8", "IMMA.8816.U8.S8.SAT", "IMMA.8832.U4.S4"),
+    "sm_86": (
+        "HMMA.1688.F32", "HMMA.1688.F16", "HMMA.16816.F32", "HMMA.16816.F16", "HMMA.1688.F32.BF16",
+        "HMMA.16816.F32.BF16", "HMMA.1684.F32.TF32", "HMMA.1688.F32.TF32", "IMMA.16816.S8.S8", "IMMA.16816.U8.S8.SAT",
+        "IMMA.16832.S8.S8.SAT", "IMMA.16832.U8.U8", "IMMA.16832.S4.U4.SAT", "IMMA.16864.S4.S4", "IMMA.16864.U4.S4.SAT",
+    ),
+}  # fmt: skip
+
+
+def factors_of(kind, draw, shape):
+    """Words of a format: of all exponents, near each other so that sums cancel, or anything."""
+    which = draw.integers(0, 4)
+    if which == 0:
+        return draw.integers(0, 1 << 32, shape, np.uint32)
+    spread = (0.0, 3.0, 40.0)[which - 1]
+    given = draw.normal(size=(*shape, 2)) * 2.0 ** draw.normal(0, spread, (*shape, 2))
+    given[draw.random(given.shape) < 0.1] = 0.0
+    given[draw.random(given.shape) < 0.1] = -0.0
+    with np.errstate(over="ignore"):
+        bits = bits_of(kind, given)
+    if which == 3:
+        bits[draw.random(bits.shape) < 0.01] = draw.choice(bits_of(kind, np.array([np.inf, -np.inf, np.nan])))
+    if kind == "TF32":
+        return bits[..., 0]
+    return (bits.astype(np.uint32) << np.array([0, 16], np.uint32)).sum(-1, dtype=np.uint32)
+
+
+@pytest.mark.parametrize("target", EVERY_FORM)
+@pytest.mark.seeds(1)
+def test_products_of_all_kinds_of_values_are_the_same_on_both_engines(target, seed):
+    draw = np.random.default_rng(seed)
+    given = np.zeros((24, LANES), np.uint32)
+    texts = []
+    for text in draw.choice(EVERY_FORM[target], 3):
+        kind = next((one for one in ("BF16", "TF32") if text.endswith(one)), "F16")
+        order = ("", "") if text[0] == "H" else (".ROW", ".COL")
+        texts.append((f"{text} R{D}, R{A}{order[0]}, R{B}{order[1]}, R{C}", kind))
+    for text, kind in texts:
+        given[A:C] = factors_of(kind, draw, (C - A, LANES))
+        sums = factors_of("F16" if ".F16" in text else "TF32", draw, (D - C, LANES))
+        given[C:D] = np.where(draw.random() < 0.5, sums, given[C:D])
+        # guards in which every lane takes part, and none
+        guard = draw.choice(["", "@P0 ", "@!P0 "])
+        given[8] = given[8] | np.uint32(1 << 31) if draw.random() < 0.5 else given[8] & np.uint32(0x7FFF_FFFF)
+        one, other = both(target, lambda program, text=guard + text: program.add(text), given)
+        assert np.array_equal(one, other), (text, given)
+
+
 @pytest.mark.parametrize("how", ["M88", "MT88"])
 def test_fragments_are_loaded_from_shared_memory_and_transposed(how):
     """Source: PTX ISA, ldmatrix, movmatrix."""
@@ -243,3 +292,29 @@ def test_copies_reach_shared_memory_once_they_are_waited_for(engine):
 def test_a_copy_that_is_not_waited_for_is_found():
     with pytest.raises(GuestError, match=r"uninitialised at .*LDS R9, \[R1\+0x80\].*: shared memory at 0x80 was never"):
         copied(Interpreter("sm_86"), (1, None))
+
+
+ENGINES = [Interpreter("sm_86", strict=False), Translator("sm_86", strict=False, worthwhile=0)]
+
+
+def ran(engine, *texts):
+    program = Program("sm_86")
+    program.begin()
+    program.add(*texts)
+    program.end()
+    program.run(engine, np.arange(24 * LANES, dtype=np.uint32).reshape(24, LANES))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("offset", "kind"), [("0x8", "alignment"), ("0x1000", "memory")])
+def test_a_wrong_address_of_a_fragment_is_found(engine, offset, kind):
+    with pytest.raises(GuestError, match=rf"{kind} at .*LDSM.16.M88.4 R20"):
+        ran(engine, "SHF.L.U32 R0, R0, 0x4, RZ", f"LDSM.16.M88.4 R20, [R0+{offset}]")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("text", ["HMMA.1688.F32 R20, R8, R12, R16", "LDSM.16.M88.4 R20, [RZ]", "MOVM.16.MT88 R20, R8"])
+def test_a_matrix_instruction_in_some_lanes_is_refused_by_name(engine, text):
+    """Source: PTX ISA, mma: all threads of the warp must execute it."""
+    with pytest.raises(Unmodelled, match=r"in some lanes of the warp only"):
+        ran(engine, "ISETP.LT.AND P0, PT, R0, 0x7, PT", f"@P0 {text}")

@@ -1,0 +1,1 @@
+"""What the texture units read: headers of textures, samplers, formats of texels and where these lie, filters."""
