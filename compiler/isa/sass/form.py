@@ -40,6 +40,8 @@ class Slot(dict[str, int | Read | None]):
         # Where the operand's register begins.
         self.register = next((part.parts[0].lo for part in registers), 0)
         self.relative = any(isinstance(part, Number) and part.kind == "rel" for part in parts)
+        # The characters that its texts may begin with, "" among them if it may be empty.
+        self.beginnings = pieces.beginnings(parts)
         # What is wrong with the last text of the right shape.
         self.complaint = ""
 

@@ -90,6 +90,28 @@ class _Candidate(NamedTuple):
     target: int
 
 
+class _Shape(dict[str, list[_Candidate]]):
+    """The candidates whose operands may begin with the same characters as these. If one is an address in brackets,
+    which has many forms: those that read it, by its text.
+    """
+
+    def __init__(self, candidates: list[_Candidate], operands: list[str]) -> None:
+        super().__init__()
+        self.candidates = [each for each in candidates if self._may_begin(each.variant, operands)]
+        brackets = (index for index, text in enumerate(operands) if text.startswith("["))
+        self.place = next(brackets, -1) if len(self.candidates) > 1 else -1
+
+    @staticmethod
+    def _may_begin(variant: Variant, operands: list[str]) -> bool:
+        return all(text[:1] in slot.beginnings for slot, text in zip(variant.slots, operands, strict=True))
+
+    def __missing__(self, text: str) -> list[_Candidate]:
+        found = [each for each in self.candidates if each.variant.slots[self.place][text] is not None]
+        if len(self) < MAX_KEPT:
+            self[text] = found
+        return found
+
+
 class Machine:
     """The instructions of one chip."""
 
@@ -101,6 +123,7 @@ class Machine:
         self.forms = {opcode: tuple(each) for opcode, each in forms.items()}
         self._opcodes = {opcode: _Opcode(each) for opcode, each in self.forms.items()}
         self._heads: dict[tuple[str, int], list[_Candidate]] = {}
+        self._shapes: dict[tuple[str, int, str], _Shape] = {}
 
     @cached_property
     def _by_mnemonic(self) -> dict[str, list[Form]]:
@@ -180,18 +203,18 @@ class Machine:
         operands = rest.split(", ") if rest else []
         kept = ".reuse" in rest
         plain = [each.replace(".reuse", "") for each in operands] if kept else operands
-        key = (head, len(plain))
-        candidates = self._heads.get(key)
-        if candidates is None:
-            candidates = self._candidates(head, len(plain))
-            if len(self._heads) < MAX_KEPT:
-                self._heads[key] = candidates
-        for candidate in candidates:
+        shape = (head, len(plain), "".join([each[:1] for each in plain]))
+        fitting = self._shapes.get(shape)
+        if fitting is None:
+            fitting = _Shape(self._candidates(head, len(plain)), plain)
+            if len(self._shapes) < MAX_KEPT:
+                self._shapes[shape] = fitting
+        for candidate in fitting.candidates if fitting.place < 0 else fitting[plain[fitting.place]]:
             bits = _encode(candidate, head, plain, address)
             if bits is not None:
                 break
         else:
-            raise ValueError(_complaint(candidates, head, plain, address))
+            raise ValueError(_complaint(self._candidates(head, len(plain)), head, plain, address))
         variant = candidate.variant
         if guard != 7 and variant.form.row.unguarded:
             raise ValueError(f"no source says which predicate guards {head}")
@@ -202,6 +225,9 @@ class Machine:
 
     def _candidates(self, head: str, count: int) -> list[_Candidate]:
         """Return the variants with this head and number of operands, their heads read. Raises ValueError."""
+        key = (head, count)
+        if key in self._heads:
+            return self._heads[key]
         name = head.partition(".")[0]
         forms = self._by_mnemonic.get(name)
         if forms is None:
@@ -221,6 +247,8 @@ class Machine:
         if not found:
             counts = sorted({len(variant.slots) for variant in having})
             raise ValueError(f"{head} has {' or '.join(map(str, counts))} operands, not {count}")
+        if len(self._heads) < MAX_KEPT:
+            self._heads[key] = found
         return found
 
 

@@ -174,6 +174,35 @@ def pattern(piece: Choice | Number | Alias) -> str:
     return "|".join(re.escape(text) for text in texts)
 
 
+_NUMBERS_BEGIN = {
+    "R": "R", "U": "U", "P": "P", "Q": "U", "B": "B", "set": "{",
+    **dict.fromkeys(("x", "s", "rel"), "-0123456789"),
+    **dict.fromkeys(values.FLOATS, "+-0123456789IQS"),
+}  # fmt: skip
+
+
+def beginnings(parts: Iterable[Piece]) -> frozenset[str]:
+    """Return the characters that a text of these pieces may begin with, "" too if it may be empty. Optional pieces
+    count as left out, as in `Slot`.
+    """
+    found: set[str] = set()
+    for part in parts:
+        if isinstance(part, Optional):
+            continue
+        if isinstance(part, Number):
+            return frozenset(found | set(_NUMBERS_BEGIN[part.kind]))
+        if isinstance(part, str):
+            texts = {part}
+        elif isinstance(part, Choice):
+            texts = set(part.texts.values())
+        else:
+            texts = {text for text, _ in part.choices} | {""}
+        found |= {text[0] for text in texts if text}
+        if "" not in texts:
+            return frozenset(found)
+    return frozenset(found | {""})
+
+
 def number_reader(number: Number) -> Callable[[str], int]:
     """Return the function from a text to bits at their places; it raises ValueError."""
     kind, width = number.kind, width_of(number)
