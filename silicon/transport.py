@@ -57,7 +57,7 @@ def open(
     rest: str, *, card: SlotCard | None = None, enclosure: Enclosure | None = None, **options: Any
 ) -> SlotCard | Via:
     """Open the device called `virtual:REST` and return it: `card`, or else a new card made with `options` (those of
-    `ringup.silicon.card`, whose `code_folder` is below the user's cache here, or of `ringup.silicon.nvidia_card`).
+    `ringup.silicon.card` or `ringup.silicon.nvidia_card`, whose `code_folder` is below the user's cache here).
 
     With a bridge (`REST` is `CARD@BRIDGE`), return the route through a USB port of a virtual host. `options` may then
     include those of `Enclosure`; `enclosure` is an existing one, plugged in or not. Raises `CardBusy`, which names the
@@ -88,7 +88,8 @@ def _known(name: str) -> None:
 def _made(name: str, options: dict[str, Any]) -> SlotCard:
     from ringup.silicon import card, nvidia_card, nvidia_cards
 
-    return nvidia_card(name, **options) if name in nvidia_cards() else card(name, **_with_code_folder(options))
+    make = nvidia_card if name in nvidia_cards() else card
+    return make(name, **_with_code_folder(options))
 
 
 def _with_code_folder(options: dict[str, Any]) -> dict[str, Any]:

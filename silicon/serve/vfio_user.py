@@ -5,7 +5,7 @@ One loop, no threads in models; a card may translate its shader programs in anot
 guests in real time, and the loop keeps both equal: the guest sees the durations of the model. A model that computes too
 slowly falls behind by at most `CATCH_UP_S`; beyond that the lost time is not made up. A register access also takes its
 own virtual time, and a reset 100 ms; cards that get ahead by more than `CATCH_UP_S` this way do not wait for real time
-either.
+either. `slow` makes the guest wait instead: its time then is real time without its stops.
 
 A card serves one peer at a time. When a peer leaves, the card keeps its state but loses the peer's memory and
 interrupts; the next peer finds it that way. Peers are untrusted: sizes, counts and times are bounded; an invalid
@@ -34,12 +34,13 @@ from ringup.silicon.serve import unix_socket
 from ringup.silicon.serve import vfio_user_wire as wire
 from ringup.silicon.serve.closing import try_each
 from ringup.silicon.serve.listener import Listener
+from ringup.silicon.serve.slow_clock import COMPUTING_S, Lag, SlowClock
 from ringup.silicon.serve.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.serve.vfio_user_function import Card, ServedFunction
 from ringup.silicon.serve.vfio_user_wire import Answer, Command, Message, Refused
 
 if TYPE_CHECKING:
-    from ringup.silicon.shader.amd.translator.translations import Beside
+    from ringup.silicon.shader.host.beside import Beside
 
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -87,6 +88,9 @@ class VfioUserServer:
             end.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, lambda events: self._woken())
         self._running = True
+        self._clocks: list[SlowClock] = []
+        # a server that does not run yet is not late
+        self._waits = True
 
     def __enter__(self) -> VfioUserServer:
         return self
@@ -125,9 +129,26 @@ class VfioUserServer:
         self._wake()
         return future
 
+    def slow(self, monitor: str) -> None:
+        """Slow the clock of the guest whose emulator has a QMP monitor at this path, while the cards are behind."""
+        self._clocks.append(SlowClock(monitor, self._lag))
+
+    def let_compute(self, spell_s: float = COMPUTING_S) -> None:
+        """Choose how long `slow` stops a guest at a time while cards compute: longer for programs that surely end."""
+        for one in self._clocks:
+            one.computing_s = spell_s
+
+    @property
+    def stopped_s(self) -> float:
+        """How long guests have been stopped by `slow`."""
+        return sum(one.stopped_s for one in self._clocks)
+
     def step(self, timeout_s: float) -> None:
         """Wait at most `timeout_s` for peers and for due timers of the cards; serve both."""
-        ready = self._selector.select(self._wait(timeout_s))
+        wait_s = self._wait(timeout_s)
+        self._waits = True
+        ready = self._selector.select(wait_s)
+        self._waits = False
         # ORDER: before the accesses, so that they find the cards at the current time
         self._pass_time()
         for key, events in ready:
@@ -139,11 +160,12 @@ class VfioUserServer:
 
     def close(self) -> None:
         """Close peers, cards and sockets, all of them even if one fails. Harmless when repeated."""
-        steps: list[Callable[[], object]] = []
+        # an emulator that awaits a card takes no command, so these end after the cards do
+        steps: list[Callable[[], object]] = [one.end for one in self._clocks]
         for slot in self._slots:
             steps += [partial(self._drop, slot, "the server ends"), slot.listener.close, slot.function.card.close]
         self._slots.clear()
-        try_each(*steps, self._end)
+        try_each(*steps, *(one.close for one in self._clocks), self._end)
 
     def _end(self) -> None:
         if self._wake_in.fileno() >= 0:
@@ -157,7 +179,12 @@ class VfioUserServer:
 
     def _target_ns(self) -> int:
         """Return the time of the cards' clock if it had passed with real time."""
-        return self._began_ns + int((time.monotonic() - self._began_s) * 1e9)
+        return self._began_ns + int((time.monotonic() - self.stopped_s - self._began_s) * 1e9)
+
+    def _lag(self) -> Lag:
+        """Return how late the cards are; asked by other threads."""
+        behind_s = 0.0 if self._waits else (self._target_ns() - self._clock.now_ns) / 1e9
+        return Lag(self._beside is not None and self._beside.is_awaited, behind_s)
 
     def _wait(self, timeout_s: float) -> float:
         # a shorter wait releases the GIL only briefly, and takes it back before the other thread wakes up

@@ -7,8 +7,8 @@ import pytest
 
 from ringup.silicon.amd.gc.dispatch import Grid, Order
 from ringup.silicon.amd.gc.grbm import Slot
-from ringup.silicon.shader.amd.translator.translations import Beside
 from ringup.silicon.shader.common.state import Dispatch, Region
+from ringup.silicon.shader.host.beside import Beside
 
 SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 CODE = 0x10_0000

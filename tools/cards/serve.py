@@ -22,7 +22,7 @@ from ringup.silicon.serve.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.serve.usbip_vhci import Vhci
 from ringup.silicon.serve.usbip_wire import Record
 from ringup.silicon.serve.vfio_user import VfioUserServer
-from ringup.silicon.shader.amd.translator.translations import Beside
+from ringup.silicon.shader.host.beside import Beside
 from ringup.tools.cards import access_log
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
@@ -128,6 +128,12 @@ def _add_vfio_user(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="FOLDER",
         help="write the made-up firmware that Linux's nouveau loads for NVIDIA cards; the guest needs it in /lib/firmware",
     )
+    parser.add_argument(
+        "--slow-clock",
+        metavar="QMP-SOCKET",
+        help="while a card translates or computes for long, stop the virtual machine for spells by this QMP socket of "
+        "QEMU's, so that drivers do not give up; it then runs for a thirtieth or a sixth of the time",
+    )
     parser.add_argument("--json", action="store_true", help="print one object when all is ready")
 
 
@@ -146,10 +152,10 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
         _write_firmware(args.firmware, names)
     with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock, beside) as server:
         for path, name in zip(paths, names, strict=True):
-            options: dict[str, Any] = {"vram_bytes": args.vram, "clock": clock}
-            # these have no window of a size to choose, no shader programs, and nothing to bear
+            options: dict[str, Any] = {"vram_bytes": args.vram, "clock": clock, "beside": beside}
+            # these have no window of a size to choose, and nothing to bear
             if name.removeprefix(VIRTUAL) not in nvidia_cards():
-                options |= {"bar0_bytes": args.bar0, "beside": beside, "for_other_drivers": True}
+                options |= {"bar0_bytes": args.bar0, "for_other_drivers": True}
             card = _slot_card(name, **options)
             try:
                 server.serve(path, card)
@@ -158,6 +164,8 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
                 raise
             if log is not None:
                 log.follow(card)
+        if args.slow_clock is not None:
+            server.slow(args.slow_clock)
         with ended_by_signals(server):
             if args.json:
                 rows = [{"name": name, "socket": path} for path, name in zip(paths, names, strict=True)]
