@@ -57,14 +57,22 @@ def card(
 
 
 def nvidia_card(
-    name: str = "ga102", *, vram_bytes: int | None = None, enumerated: bool = True, clock: VirtualClock | None = None
+    name: str = "ga102",
+    *,
+    vram_bytes: int | None = None,
+    enumerated: bool = True,
+    clock: VirtualClock | None = None,
+    beside: Executor | None = None,
+    code_folder: Path | None = None,
 ) -> VirtualNvidia:
     """Return a virtual NVIDIA card, powered and posted; see `VirtualNvidia`. An unknown name raises `NoSuchCard`, which
     lists the known names.
     """
     from ringup.silicon.nv.card import VirtualNvidia
 
-    return VirtualNvidia(name, vram_bytes=vram_bytes, enumerated=enumerated, clock=clock)
+    return VirtualNvidia(
+        name, vram_bytes=vram_bytes, enumerated=enumerated, clock=clock, beside=beside, code_folder=code_folder
+    )
 
 
 def nvidia_kernel(name: str = "ga102", *, release: str = "535.261.03", vram_bytes: int | None = None) -> VirtualKernel:

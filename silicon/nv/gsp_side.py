@@ -4,6 +4,8 @@ does to the card. It has the shapes of `gsp/ports.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 from ringup.silicon.nv.board.falcon import IRQ_SWGEN0, Falcon
@@ -52,14 +54,17 @@ class GspEvents:
     def __init__(self, falcon: Falcon, windows: Windows, host: Host, power: Power, log: EventLog) -> None:
         self._falcon, self._windows, self._host, self._power, self._log = falcon, windows, host, power, log
         self._bar2: gmmu.Directory | None = None
+        # called when the firmware has stopped
+        self.on_suspended: Callable[[int], None] = lambda metadata: None
 
     def interrupt(self) -> None:
         """Raise SWGEN0 of the GSP's falcon: the status queue has a message."""
         self._falcon.raise_irq(IRQ_SWGEN0)
 
-    def suspended(self) -> None:
-        """Set bit 31 of the GSP's mailbox 0: the firmware has stopped."""
+    def suspended(self, metadata: int) -> None:
+        """Set bit 31 of the GSP's mailbox 0: the firmware has stopped. `metadata`: see `gsp/ports.py`."""
         self._falcon.mailbox0.value |= SUSPENDED
+        self.on_suspended(metadata)
 
     def bar1_page_directory(self, address: int) -> None:
         """Walk BAR 1 from this page of VRAM."""

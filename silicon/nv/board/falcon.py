@@ -32,7 +32,7 @@ SCRUB_US, RUN_US = 10, 500
 SIGNATURE_BYTES = 384
 CONTEXTS = 8
 IRQ_HALT, IRQ_SWGEN0 = 1 << 4, 1 << 6
-HWCFG2_RISCV, HWCFG2_SCRUBBING, HWCFG2_RESET_READY = 1 << 10, 1 << 12, 1 << 31
+HWCFG2_RISCV, HWCFG2_SCRUBBING, HWCFG2_LOCKDOWN, HWCFG2_RESET_READY = 1 << 10, 1 << 12, 1 << 13, 1 << 31
 DMACTL_SCRUBBING = 0x6
 CPUCTL_START, CPUCTL_HALTED, CPUCTL_ALIAS = 1 << 1, 1 << 4, 1 << 6
 BCR_VALID, BCR_RISCV = 1 << 0, 1 << 4
@@ -86,6 +86,8 @@ class Falcon:
         self.on_reset: Callable[[], None] = lambda: None
         self.on_interrupt: Callable[[], None] = lambda: None
         self.riscv_active = False
+        # whether the RISC-V core runs code that keeps the CPU from most registers; on chips with an FSP
+        self.lockdown = False
         self._run = 0
         self._raised = False
         self._wire_registers(registers)
@@ -186,14 +188,15 @@ class Falcon:
     def reset(self) -> None:
         """Lose everything: the chip was reset. Registers are reset before."""
         self._run += 1
-        self.riscv_active = self._raised = False
+        self.riscv_active = self.lockdown = self._raised = False
         self.imem.clear()
         self.dmem.clear()
         self._power_up()
 
     def _configuration(self) -> int:
         scrubbing = HWCFG2_SCRUBBING if self._scrubbing and self.chip.boots_from_hs else 0
-        return (HWCFG2_RISCV if self.row.riscv else 0) | scrubbing | HWCFG2_RESET_READY
+        lockdown = HWCFG2_LOCKDOWN if self.lockdown else 0
+        return (HWCFG2_RISCV if self.row.riscv else 0) | scrubbing | lockdown | HWCFG2_RESET_READY
 
     def mistake(self, form: str, *values: object) -> None:
         """Record a mistake of the driver, and what the falcon does about it."""
@@ -206,7 +209,7 @@ class Falcon:
             return
         self._run += 1
         run = self._run
-        self.riscv_active = self._raised = False
+        self.riscv_active = self.lockdown = self._raised = False
         self.imem.clear()
         self.dmem.clear()
         for cell in (self.irq_status, self._irq_mask, self._dma_control, self._interface, *self._contexts):
@@ -229,6 +232,14 @@ class Falcon:
         """Choose which core the next start runs: the falcon's own or RISC-V. It takes effect at once."""
         if value & BCR_RISCV and not self.row.riscv:
             self.mistake("RISC-V is selected, which this falcon lacks")
+
+    def run_riscv(self) -> None:
+        """Start the RISC-V core, as signed programs of another falcon do. They select it themselves: nova-core leaves
+        the falcon's own core selected (gsp/boot.rs), NVIDIA's driver and nouveau select RISC-V before.
+        """
+        if self._core_select is not None:
+            self._core_select.value = BCR_VALID | BCR_RISCV
+        self.riscv_active = True
 
     @property
     def selects_riscv(self) -> bool:

@@ -14,7 +14,7 @@ from ringup.silicon.nv.chips.row import MIB, ChipRow
 from ringup.silicon.nv.common.registers import ALL, Registers
 from ringup.silicon.pci.function import Function
 
-MIRROR_AT, MIRROR_BYTES = 0x8_8000, 0x1000
+MIRROR_BYTES = 0x1000
 # the mirror's own registers: CYA_2, by which the CPU says that it has taken a message
 EOI = 0x704
 ROM_AT, ROM_BYTES = 0x30_0000, 1 << 20
@@ -45,7 +45,9 @@ class Identity:
         registers.cell(mmu.NV_PFB_NISO_FLUSH_SYSMEM_ADDR)
         if registers.has(mmu.NV_PFB_NISO_FLUSH_SYSMEM_ADDR_HI):
             registers.cell(mmu.NV_PFB_NISO_FLUSH_SYSMEM_ADDR_HI)
-        registers.window(MIRROR_AT, MIRROR_BYTES, "PCI", self._read_config, self._write_config)
+        for name, address in chip.bus.flush:
+            at(address, name)
+        registers.window(chip.bus.config, MIRROR_BYTES, "PCI", self._read_config, self._write_config)
         registers.window(ROM_AT, ROM_BYTES, "PROM", self._read_rom, lambda offset, data: None)
         registers.window(VGA_AT, VGA_BYTES, "VGA", self._read_vga, self._write_vga)
 
@@ -53,8 +55,8 @@ class Identity:
         # production boards: no debugging of signed code
         registers.cell(boot.NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS, reset=1, fixed=ALL)
         # 1: display is fused off
-        registers.cell(boot.NV_FUSE_STATUS_OPT_DISPLAY, reset=1, fixed=ALL)
-        if not chip.boots_from_hs:
+        registers.cell(boot.NV_FUSE_STATUS_OPT_DISPLAY, reset=int(not chip.has_display), fixed=ALL)
+        if not registers.has(boot.NV_FUSE_OPT_FPF_SEC2_UCODE1_VERSION):
             registers.at(COPY_FUSE, "NV_FUSE_STATUS_OPT_CE", fixed=ALL)
             return
         blown = {(family, number): value for family, number, value in chip.fuses}
@@ -71,6 +73,13 @@ class Identity:
             reset=boot.NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_0_GFW_BOOT_PROGRESS_COMPLETED,
             fixed=ALL,
         )
+        if registers.has(mmu.NV_PFB_PRI_MMU_LOCK_CFG_PRIV_LEVEL_MASK):
+            # a range at the end of memory that the VBIOS locks away, for spare rows. GUESS: these boards have none,
+            # which is an end below the start
+            enable = mmu.NV_PFB_PRI_MMU_LOCK_CFG_PRIV_LEVEL_MASK_READ_PROTECTION_LEVEL0_ENABLE
+            registers.cell(mmu.NV_PFB_PRI_MMU_LOCK_CFG_PRIV_LEVEL_MASK, reset=enable, fixed=ALL)
+            registers.cell(mmu.NV_PFB_PRI_MMU_LOCK_ADDR_LO, reset=1 << 4, fixed=ALL)
+            registers.cell(mmu.NV_PFB_PRI_MMU_LOCK_ADDR_HI, fixed=ALL)
         size_mib = chip.vram_bytes // MIB
         if chip.boots_from_hs:
             registers.cell(boot.NV_USABLE_FB_SIZE_IN_MB, reset=size_mib, fixed=ALL)

@@ -1,10 +1,12 @@
-"""The interrupt tree of Turing and later: 8 leaves of 32 vectors, one top register, one message to the CPU.
+"""The interrupt tree of Turing and later: 8 leaves of 32 vectors (16 from Hopper on), one top register, one message to
+the CPU. Turing has the one before it, too.
 
 A source sets its vector's bit in a leaf, whether enabled or not. Bit n of the top is set while leaf 2n or 2n + 1 has an
 enabled bit. A message is sent when the enabled part of the top becomes non-zero, and again after the CPU has told the
-bus interface that it has taken the last one.
+bus interface that it has taken the last one; from Hopper on, after it has enabled the top.
 
-Sources: dev_vm.h of NVIDIA's open kernel modules; intr_tu102.c; nouveau vfn/tu102.c and pci/gp100.c.
+Sources: dev_vm.h of NVIDIA's open kernel modules; intr_tu102.c, intr_gp100.c; nouveau vfn/tu102.c, pci/gp100.c and
+pci/gh100.c.
 """
 
 from __future__ import annotations
@@ -12,10 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ringup.autogen.nv import mmu
-from ringup.silicon.nv.common.registers import ALL, PRIV_BASE, Registers
+from ringup.autogen.nv import boot, mmu
+from ringup.silicon.nv.common.registers import ALL, PRIV_BASE, Cell, Registers
 
-LEAVES = 8
+
+def wire_master(registers: Registers) -> None:
+    """Make the tree of Pascal, NV_PMC_INTR. Turing still has it beside the other one, and nvidia.ko switches both.
+
+    NVIDIA's intr_tu102.c has the timer's alarm as its only source on Turing, and drivers that use a GSP do not set that
+    alarm; so nothing reports here.
+    """
+
+    def enable(cell: Cell, value: int) -> None:
+        cell.value |= value
+
+    def disable(cell: Cell, value: int) -> None:
+        cell.value &= ~value
+
+    for index in range(registers.count(boot.NV_PMC_INTR_EN)):
+        registers.cell(boot.NV_PMC_INTR, index, fixed=ALL)
+        enabled = registers.cell(boot.NV_PMC_INTR_EN, index, fixed=ALL)
+        registers.cell(boot.NV_PMC_INTR_EN_SET, index).on_write = partial(enable, enabled)
+        registers.cell(boot.NV_PMC_INTR_EN_CLEAR, index).on_write = partial(disable, enabled)
 
 
 class InterruptTree:
@@ -26,14 +46,15 @@ class InterruptTree:
     """
 
     def __init__(self, registers: Registers, send: Callable[[], None]) -> None:
-        self._send = send
+        self._send, self._rearms = send, registers.chip.bus.rearms
+        self._leaves = registers.count(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF)
         self.levels: dict[int, Callable[[], bool]] = {}
         cell = partial(registers.cell, base=PRIV_BASE)
-        self._pending = [0] * LEAVES
-        self._enabled = [0] * LEAVES
+        self._pending = [0] * self._leaves
+        self._enabled = [0] * self._leaves
         self._top_enabled = 0
         self._armed, self._sent = True, False
-        for leaf in range(LEAVES):
+        for leaf in range(self._leaves):
             pending = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF, leaf)
             pending.on_read, pending.on_write = partial(self._leaf, leaf), partial(self._clear, leaf)
             on = cell(mmu.NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_SET, leaf)
@@ -49,7 +70,7 @@ class InterruptTree:
 
     def reset(self) -> None:
         """Forget everything: the chip was reset."""
-        self._pending, self._enabled = [0] * LEAVES, [0] * LEAVES
+        self._pending, self._enabled = [0] * self._leaves, [0] * self._leaves
         self._top_enabled = 0
         self._armed, self._sent = True, False
 
@@ -58,13 +79,13 @@ class InterruptTree:
         """The top register: a bit for each pair of leaves with an enabled pending bit."""
         return sum(
             1 << pair
-            for pair in range(LEAVES // 2)
+            for pair in range(self._leaves // 2)
             if any(self._leaf(leaf) & self._enabled[leaf] for leaf in (2 * pair, 2 * pair + 1))
         )
 
     def pulse(self, vector: int) -> None:
         """Set a vector's bit."""
-        if vector < 32 * LEAVES:
+        if vector < 32 * self._leaves:
             self._pending[vector // 32] |= 1 << vector % 32
             self._update()
 
@@ -94,7 +115,10 @@ class InterruptTree:
 
     def _enable_top(self, value: int) -> None:
         self._top_enabled |= value
-        self._update()
+        if self._rearms:
+            self.rearm()
+        else:
+            self._update()
 
     def _disable_top(self, value: int) -> None:
         self._top_enabled &= ~value

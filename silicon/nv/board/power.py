@@ -1,7 +1,8 @@
 """How work warms a board, and what its sensors and counters of use tell.
 
 The die's sensor is above the cooler's temperature by what the power drops between them, at once; the cooler follows
-slowly. GUESS: all constants are plausible, only the limits are those of the data sheets (T10, A10, L40S).
+slowly. GUESS: all constants are plausible, only the limits are those of the data sheets (T10, A10, L40S, H100, RTX PRO
+6000).
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ class PowerRow:
 
 ROWS = {
     "tu102": PowerRow(18.0, 150.0, 0.1, Cooling(28.0, 0.27, 20.0)),
+    "ga100": PowerRow(35.0, 250.0, 0.06, Cooling(28.0, 0.18, 20.0)),
     "ga102": PowerRow(16.0, 150.0, 0.1, Cooling(28.0, 0.27, 20.0)),
     "ad102": PowerRow(24.0, 350.0, 0.05, Cooling(28.0, 0.13, 20.0)),
+    "gh100": PowerRow(45.0, 350.0, 0.05, Cooling(28.0, 0.13, 20.0)),
+    "gb202": PowerRow(30.0, 600.0, 0.03, Cooling(28.0, 0.08, 20.0)),
 }
 
 

@@ -1,7 +1,9 @@
-"""A VBIOS of our own: a PC-compatible image with the BIOS information table, and an extension with FWSEC.
+"""A VBIOS of our own: a PC-compatible image with the BIOS information table, and two extensions, the second of which
+has FWSEC.
 
 Sources: the layouts in NVIDIA's open-gpu-doc (BIOS-Information-Table) and in kernel_gsp_vbios_tu102.c and
-kernel_gsp_fwsec.c of its open kernel modules; the ROM headers are those of the PCI Firmware Specification.
+kernel_gsp_fwsec.c of its open kernel modules; the ROM headers are those of the PCI Firmware Specification. That there
+are two extensions, and what is in which: Linux, Documentation/gpu/nova/core/vbios.rst; nova-core takes no other ROM.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from ringup.silicon.nv.chips.row import NVIDIA, ChipRow
 from ringup.silicon.nv.common.signed import STAMP_BYTES, Part, stamp
 
 BLOCK = 512
-BASE_BYTES, EXTENSION_BYTES = 0x4000, 0x8000
+# the first extension has nothing that a driver reads
+BASE_BYTES, FIRST_BYTES, EXTENSION_BYTES = 0x4000, 0x800, 0x8000
 # the BIT is where boards in shops have it: tinygrad looks nowhere else (nv/ip.py, prep_ucode)
 PCIR_AT, NPDE_AT, BIT_AT = 0x40, 0x60, 0x1B0
 LAST = 0x80
@@ -44,16 +47,19 @@ RELEASE = "vbios"
 # BIOS version by chip: major, chip, minor, micro, OEM
 VERSIONS = {
     "tu102": (0x90, 0x02, 0x01, 0x00, 0x01),
+    "ga100": (0x92, 0x00, 0x01, 0x00, 0x01),
     "ga102": (0x94, 0x02, 0x01, 0x00, 0x01),
     "ad102": (0x95, 0x02, 0x01, 0x00, 0x01),
+    "gh100": (0x96, 0x00, 0x01, 0x00, 0x01),
+    "gb202": (0x98, 0x02, 0x01, 0x00, 0x01),
 }
 
 
 @cache
 def build(chip: ChipRow) -> bytes:
-    """Return the ROM's bytes: both images."""
-    base = _base_image(chip)
-    return base + _extension(chip, len(base))
+    """Return the ROM's bytes: all images."""
+    before = _base_image(chip) + bytes(_head(chip, FIRST_BYTES, EXTENSION, last=False))
+    return before + _extension(chip, len(before))
 
 
 def _head(chip: ChipRow, size_bytes: int, code_type: int, *, last: bool) -> bytearray:
@@ -88,11 +94,11 @@ def _base_image(chip: ChipRow) -> bytes:
     image = _head(chip, BASE_BYTES, PC_AT, last=False)
     major, revision, minor, micro, oem = VERSIONS[chip.name]
     version = bytes([micro, minor, revision, major, oem])
-    # ORDER: BIOS data, information, falcon data: a pointer from the start of the base image into the extension
+    # ORDER: BIOS data, information, falcon data: a pointer from the start of the base image into the second extension
     data = (
         (0x42, 2, version + bytes(27)),
         (0x69, 2, version + bytes(59)),
-        (0x70, 2, struct.pack("<I", BASE_BYTES + 0x100)),
+        (0x70, 2, struct.pack("<I", BASE_BYTES + FIRST_BYTES + 0x100)),
     )
     place = BIT_AT + 0x40
     tokens = b""

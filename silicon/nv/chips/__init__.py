@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ringup.errors import NoSuchCard
 from ringup.silicon.nv.chips.ad102 import AD102
+from ringup.silicon.nv.chips.ga100 import GA100
 from ringup.silicon.nv.chips.ga102 import GA102
+from ringup.silicon.nv.chips.gb202 import GB202
+from ringup.silicon.nv.chips.gh100 import GH100
 from ringup.silicon.nv.chips.row import ChipRow
 from ringup.silicon.nv.chips.tu102 import TU102
 
-CHIPS: dict[str, ChipRow] = {row.name: row for row in (TU102, GA102, AD102)}
+CHIPS: dict[str, ChipRow] = {row.name: row for row in (TU102, GA100, GA102, AD102, GH100, GB202)}
 
 
 def find(name: str) -> ChipRow:

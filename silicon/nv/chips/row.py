@@ -38,13 +38,43 @@ class FalconRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FspRow:
+    """How a chip's FSP boots its GSP: the version of the chain-of-trust command, bytes of the public key and of the
+    signature of the GSP's first code.
+    """
+
+    cot_version: int
+    public_key_bytes: int
+    signature_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BusRow:
+    """Where registers of the bus interface are. `config`: configuration space. `window`: name and address of the
+    register that PRAMIN's place in video memory is written to, in units of 64 KiB; None: NV_PBUS_BAR0_WINDOW. `flush`:
+    names and addresses of registers for the page by which writes to system memory are flushed, beside those of
+    dev_fb.h. `rearms`: enabling the top of the interrupt tree allows the next message; otherwise a write to
+    configuration space does.
+    """
+
+    config: int = 0x8_8000
+    window: tuple[str, int] | None = None
+    flush: tuple[tuple[str, int], ...] = ()
+    rearms: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChipRow:
     """A chip on its board.
 
     `chipset`: implementation and architecture as in PMC_BOOT_0, 0x172 for GA102. `cores`: the instruction set of its
     shader cores. `boots_from_hs`: its falcons start signed code by their boot ROM, which GA102 brought. `fuses`:
     versions of signed code by falcon and ucode id, where a board has blown some; drivers choose an image's signature
-    by them.
+    by them. `pascal_interrupts`: the chip still has the interrupt tree of Pascal, NV_PMC_INTR; NVIDIA's
+    modules use it on Turing alone (g_intr_nvoc.c, intrSetIntrEnInHw). `fsp`: what boots the GSP; None: the driver does,
+    by FWSEC and the booter. `has_frts`: data for power management lie in the protected region, which FWSEC begins with
+    them; otherwise the booter makes the region by itself. `has_display`: the display
+    engine is not fused off. `mmu_version`: the format of page tables, 2 (Pascal to Ada) or 3 (Hopper on).
     """
 
     name: str
@@ -58,9 +88,15 @@ class ChipRow:
     cores: str
     falcons: tuple[FalconRow, ...]
     boots_from_hs: bool
+    pascal_interrupts: bool = False
+    has_frts: bool = True
+    has_display: bool = False
     strap: int = 0
     revision: int = 0xA1
     fuses: tuple[tuple[str, int, int], ...] = ()
+    fsp: FspRow | None = None
+    bus: BusRow = BusRow()
+    mmu_version: int = 2
     # GSP-RM's vector for its message queue, the falcon's SWGEN0
     gsp_vector: int = 192
 

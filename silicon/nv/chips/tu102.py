@@ -24,4 +24,5 @@ TU102 = ChipRow(
     cores="sm_75",
     falcons=(GSP, SEC2),
     boots_from_hs=False,
+    pascal_interrupts=True,
 )

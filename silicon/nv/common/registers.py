@@ -100,6 +100,15 @@ class Window(NamedTuple):
     write: Callable[[int, bytes], None]
 
 
+class Lock(NamedTuple):
+    """A range of addresses that another processor keeps from the bus while `holds` says so; reads get `answer`."""
+
+    first: int
+    end: int
+    holds: Callable[[], bool]
+    answer: int
+
+
 class Registers:
     """All registers of one card."""
 
@@ -107,6 +116,7 @@ class Registers:
         self.chip, self.note = chip, note
         self._cells: dict[int, Cell] = {}
         self._windows: list[Window] = []
+        self._locks: list[Lock] = []
         # registers without a cell: what was written, and those that have been logged
         self._stored: dict[int, int] = {}
         self._logged: set[tuple[int, bool]] = set()
@@ -160,6 +170,13 @@ class Registers:
         """Map a range of addresses to functions of the offset within it."""
         self._windows.append(Window(first, first + size_bytes, name, read, write))
 
+    def lock(self, first: int, size_bytes: int, holds: Callable[[], bool], answer: int) -> None:
+        """Let another processor keep a range from the bus at times."""
+        self._locks.append(Lock(first, first + size_bytes, holds, answer))
+
+    def _locked(self, address: int) -> Lock | None:
+        return next((one for one in self._locks if one.first <= address < one.end and one.holds()), None)
+
     def reset(self) -> None:
         """Set every register to its reset value."""
         for cell in self._cells.values():
@@ -180,6 +197,8 @@ class Registers:
 
     def read(self, address: int) -> int:
         """Read a register by its byte address."""
+        if (lock := self._locked(address)) is not None:
+            return lock.answer
         cell = self._cells.get(address)
         if cell is not None:
             return (cell.value if cell.on_read is None else cell.on_read()) & ALL
@@ -190,6 +209,9 @@ class Registers:
 
     def write(self, address: int, value: int) -> None:
         """Write a register by its byte address."""
+        if self._locked(address) is not None:
+            self.note("bus", "violation", "{} = {:#x} goes nowhere: the register is locked", self.name(address), value)
+            return
         cell = self._cells.get(address)
         if cell is None:
             known = address in published(self.chip)

@@ -26,9 +26,11 @@ class Part(Enum):
     LOADER = "loader"
     BOOTER_LOAD = "booter load"
     BOOTER_UNLOAD = "booter unload"
+    SEC2_RTOS = "sec2-rtos"
     BOOTLOADER = "bootloader"
     GSP_RM = "gsp-rm"
     SIGNATURE = "signature"
+    FMC = "fmc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ def identify(image: bytes) -> Identity | None:
         return None
     named = _text(release)
     return Identity(Part(_text(part)), tuple(_text(chips).split()), (named,) if named else ())
+
+
+def stamped_bytes(head: bytes) -> int:
+    """Return how long the made-up image is that begins with these bytes; 0 for none."""
+    return STAMP_BYTES + HEAD.unpack_from(head)[-1] if head.startswith(MAGIC) and len(head) >= HEAD.size else 0
 
 
 def _text(field: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ringup.errors import Unmodelled
 from ringup.silicon.shader.common.state import Memory, Violation
 
 Triple = tuple[int, int, int]
@@ -115,3 +116,16 @@ class Core(Protocol):
         that the cores lack, and `ValueError` for one that no core can start.
         """
         ...
+
+
+class MissingCores:
+    """Shader cores that a chip has and this model lacks. `name`: their instruction set, such as `sm_90`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def start(self, launch: Launch, memory: Memory) -> Run:
+        """Refuse every launch. Raises `Unmodelled`."""
+        raise Unmodelled(
+            f"a launch of {launch.grid} groups at {launch.program:#x}: shader cores of {self._name} are not modelled"
+        )

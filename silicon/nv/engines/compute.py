@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from ringup.autogen.nv import error_notifier as errors
 from ringup.autogen.nv import methods_compute as methods
@@ -20,11 +21,13 @@ from ringup.errors import Unmodelled
 from ringup.silicon.nv.compute import descriptors
 from ringup.silicon.nv.compute.descriptors import Action, BadDescriptor, Descriptor, LacksModel, Release, Trap
 from ringup.silicon.nv.compute.launch import Launch, Pool, Run, Windows
+from ringup.silicon.nv.engines.aside import Aside
 from ringup.silicon.nv.engines.engine import Context, Lacking, Progress, Refused, field_of
 from ringup.silicon.nv.engines.frontend import FrontEnd
 from ringup.silicon.nv.engines.rendering import enabled
 from ringup.silicon.nv.engines.reports import RED, Words, report
 from ringup.silicon.nv.engines.shader_memory import ShaderMemory
+from ringup.silicon.nv.memory.space import PageFault
 
 # warp-instructions of one go, what one takes, and how long warps that only wait are left alone. That is no estimate of
 # performance: it lets the rest of the card run meanwhile.
@@ -50,6 +53,7 @@ NOTHING_TO_DO = frozenset((
     methods.SEND_SIGNALING_PCAS2_B_PCAS_ACTION_INVALIDATE,
     methods.SEND_SIGNALING_PCAS2_B_PCAS_ACTION_PREFETCH,
 ))  # fmt: skip
+Result = TypeVar("Result")
 DECREMENT = methods.SEND_SIGNALING_PCAS2_B_PCAS_ACTION_DECREMENT_DEPENDENCE
 
 
@@ -219,25 +223,49 @@ class ComputeEngine(FrontEnd):
             self._lacks(f"a launch of {launch.grid} groups at {launch.program:#x}: a card without shader cores")
             return
         space = self.context.space
-        memory = ShaderMemory(space.seen_by(space.client._replace(unit=SHADER_UNIT, unit_id=SHADER_UNIT_ID, hub=False)))
+        seen = space.seen_by(space.client._replace(unit=SHADER_UNIT, unit_id=SHADER_UNIT_ID, hub=False))
+        # Only where software may handle faults has the grid a thread of its own: turns take longer.
+        aside: Aside[PageFault] | None = Aside("shader cores") if self.context.replays() else None
+        memory = ShaderMemory(seen) if aside is None else ShaderMemory(seen, aside.ask)
+        run: Run | None = None
         try:
-            run = core.start(launch, memory)
-        except Unmodelled as error:
-            raise Lacking(str(error)) from error
-        except ValueError as error:
-            raise Refused(str(error), errors.ROBUST_CHANNEL_GR_EXCEPTION) from error
-        try:
-            yield from self._steps(run, memory)
+            try:
+                run = yield from self._done(aside, partial(core.start, launch, memory))
+            except Unmodelled as error:
+                raise Lacking(str(error)) from error
+            except ValueError as error:
+                raise Refused(str(error), errors.ROBUST_CHANNEL_GR_EXCEPTION) from error
+            yield from self._steps(run, memory, aside)
         finally:
-            run.kill()
+            if aside is not None:
+                aside.close()
+            if run is not None:
+                run.kill()
 
-    def _steps(self, run: Run, memory: ShaderMemory) -> Iterator[float]:
+    def _done(self, aside: Aside[PageFault] | None, work: Callable[[], Result]) -> Generator[float, None, Result]:
+        """Do work of the cores. An access that faults waits until software has handled that, and is made again."""
+        if aside is None:
+            return work()
+        going = aside.run(work)
+        try:
+            fault = next(going)
+            while True:
+                handled = self.context.faulted(fault)
+                if handled:
+                    # the channel is off its runlist until then
+                    yield 0.0
+                fault = going.send(handled)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+
+    def _steps(self, run: Run, memory: ShaderMemory, aside: Aside[PageFault] | None) -> Iterator[float]:
         """Run a grid slice by slice."""
         pause_us = IDLE_US
         while True:
             before = run.instructions
             try:
-                done = run.step(SLICE)
+                done = yield from self._done(aside, partial(run.step, SLICE))
             except Unmodelled as error:
                 raise Lacking(str(error)) from error
             if memory.fault is not None:

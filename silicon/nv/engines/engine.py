@@ -6,15 +6,18 @@ Source: the class headers of open-gpu-doc (cl*b5.h, cl*c0.h, cl*97.h, cl902d.h, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import error_notifier as errors
 from ringup.silicon.nv.compute.launch import Core
+from ringup.silicon.nv.memory import windows
 from ringup.silicon.nv.memory.space import AddressSpace, PageFault
-from ringup.silicon.nv.memory.windows import Memory
+
+if TYPE_CHECKING:
+    from ringup.silicon.nv.engines.macros import Memory
 
 # what an action takes: microseconds until each next step; None if it takes none
 Progress = Iterator[float] | None
@@ -38,23 +41,41 @@ class Lacking(Refused):
     kind = "unmodelled"
 
 
+@dataclass(slots=True)
+class MacroEngine:
+    """What the objects of a context have in common: the memories of the macro engine, made at first use."""
+
+    memory: Memory | None = None
+
+
+@dataclass(slots=True)
+class State:
+    """What an object remembers: data by method, and the macros of its context."""
+
+    values: dict[int, int] = field(default_factory=dict)
+    macros: MacroEngine = field(default_factory=MacroEngine)
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What an engine knows of its channel and its card.
 
     `privileged`: it may use physical addresses. `notify` sends the engine's interrupt that does not stall. `note` adds
-    an event of a kind to the card's log. `core` returns the shader cores, None if the card has none. `faulted` returns
-    whether software is asked to handle a page fault.
+    an event of a kind to the card's log. `core` returns the shader cores, None if the card has none. `replays` returns
+    whether accesses of shaders wait where they fault; `faulted` whether software is asked to handle a page fault.
+    `state` may be another object's too.
     """
 
     space: AddressSpace
-    memory: Memory
+    memory: windows.Memory
     privileged: bool
     now_ns: Callable[[], int]
     notify: Callable[[], None]
     note: Callable[[str, str], None]
     core: Callable[[], Core | None]
+    replays: Callable[[], bool]
     faulted: Callable[[PageFault], bool]
+    state: State = field(default_factory=State)
 
 
 class Engine(Protocol):
@@ -104,9 +125,9 @@ def field_of(word: Word, name: str) -> int:
 class Methods:
     """The methods of one class: their names by address, and the data that each was last given."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, values: dict[int, int]) -> None:
         self._arrays, self.names = _places(tuple(table.items()))
-        self.values: dict[int, int] = {}
+        self.values = values
 
     def has(self, name: str) -> bool:
         """Return whether the class has a method."""
@@ -166,7 +187,12 @@ class ClassEngine:
     repeats = False
 
     def __init__(self, class_id: int, table: Table, context: Context, code: int) -> None:
-        self.class_id, self.methods, self.context, self.code = class_id, Methods(table), context, code
+        self.class_id, self.methods, self.context, self.code = (
+            class_id,
+            Methods(table, context.state.values),
+            context,
+            code,
+        )
         self.actions: dict[int, Callable[[int], Progress]] = {}
         self.streams: dict[int, Callable[[Sequence[int]], Progress]] = {}
 

@@ -70,13 +70,13 @@ class FrontEnd(ClassEngine):
 class MacroFrontEnd:
     """The part of a class that holds macros, and calls them.
 
-    GUESS: each object has memories of its own; metal has one macro engine for a channel's graphics engine.
+    The classes of a context have the macros in common, and each has scratch words of its own: what 3D loads, compute
+    calls. Source: Mesa, sanity_compute in src/nouveau/mme/tests/mme_tu104_sim_hw_test.cpp, nvk_mme.h.
     """
 
     def __init__(self, owner: ClassEngine) -> None:
         self._owner, self._methods = owner, owner.methods
         self.parameters = macros.Parameters()
-        self._memory: macros.Memory | None = None
         # a macro under way, and whether it waits for a parameter
         self._going: Iterator[float] | None = None
         self._waits = False
@@ -99,9 +99,10 @@ class MacroFrontEnd:
     @property
     def memory(self) -> macros.Memory:
         """The memories, made at first use."""
-        if self._memory is None:
-            self._memory = macros.fresh_memory()
-        return self._memory
+        kept = self._owner.context.state.macros
+        if kept.memory is None:
+            kept.memory = macros.fresh_memory()
+        return kept.memory
 
     # --- loading ----------------------------------------------------------------------------------------------------
     def _point(self, which: str, data: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.silicon.nv.memory.gmmu import Missing
 from ringup.silicon.nv.memory.space import AddressSpace, PageFault
 from ringup.silicon.shader.common.state import MemoryFault, Region
@@ -12,10 +14,13 @@ MAX_REGION_BYTES = 16 << 20
 
 
 class ShaderMemory:
-    """One address space, for the time of one launch. `fault` is the first access that no page allows."""
+    """One address space, for the time of one launch. `fault` is the first access that no page allows.
 
-    def __init__(self, space: AddressSpace) -> None:
-        self._space = space
+    `wait` offers a fault to software, and returns once the access may be made again: True; or False if it never may.
+    """
+
+    def __init__(self, space: AddressSpace, wait: Callable[[PageFault], bool] = lambda fault: False) -> None:
+        self._space, self._wait = space, wait
         self.fault: PageFault | None = None
         self._known: dict[tuple[int, bool], Region] = {}
         self._known_at = -1
@@ -27,20 +32,25 @@ class ShaderMemory:
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
         """Return the region of an address. Pages have no right to execute of their own."""
-        if self._known_at != self.epoch:
-            self._known.clear()
-            self._known_at = self.epoch
         page = gpu_va // PAGE * PAGE
-        found = self._known.get((page, write))
-        if found is None:
-            found = self._known[page, write] = self._find(gpu_va, write)
-        return found
+        while True:
+            if self._known_at != self.epoch:
+                self._known.clear()
+                self._known_at = self.epoch
+            found = self._known.get((page, write))
+            if found is not None:
+                return found
+            try:
+                found = self._known[page, write] = self._find(gpu_va, write)
+            except PageFault as fault:
+                if not self._wait(fault):
+                    raise self._failed(fault) from None
 
     def _find(self, gpu_va: int, write: bool) -> Region:
         space = self._space
         first = space.gmmu.find(space.directory, gpu_va, write=write)
         if isinstance(first, Missing):
-            raise self._failed(space.fault(gpu_va, write, first.kind))
+            raise space.fault(gpu_va, write, first.kind)
         base = gpu_va >> first.shift << first.shift
         place = space.memory.pointer(first.aperture, first.address, 1 << first.shift, write=write)
         if place is None:

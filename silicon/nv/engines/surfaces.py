@@ -1,10 +1,9 @@
 """Surfaces: lines with a pitch, or blocks of GOBs (groups of bytes: 64 bytes by 8 lines).
 
 A block is one GOB wide and a power of two of them high and deep. Blocks follow each other along x, then y, then z; in a
-block the GOBs follow along y, then z. Within a GOB of Turing and later, bits 4 to 8 of the offset are y0, y1, x4, y2,
-x5.
+block the GOBs follow along y, then z.
 
-Sources: NVC7B5_SET_SRC_BLOCK_SIZE of clc7b5.h; the order within a GOB: Mesa src/nouveau/nil/copy.rs (Turing 2D).
+Source: NVC7B5_SET_SRC_BLOCK_SIZE of clc7b5.h.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ringup.silicon.nv.common.gobs import GOB_BYTES, GOB_HEIGHT, GOB_WIDTH, gob_offsets
 from ringup.silicon.nv.engines.engine import Lacking, Refused
 from ringup.silicon.nv.memory.port import ByteMemory
 
-GOB_WIDTH, GOB_HEIGHT, GOB_BYTES = 64, 8, 512
 # SET_*_BLOCK_SIZE: the largest logarithm of GOBs along y and z
 MAX_LOG2 = 5
 Bytes = NDArray[np.uint8]
@@ -28,8 +27,7 @@ Bytes = NDArray[np.uint8]
 def _order() -> NDArray[np.intp]:
     """Return the offset in a GOB of each byte of its lines, (8, 64)."""
     y, x = np.mgrid[0:GOB_HEIGHT, 0:GOB_WIDTH]
-    offset: NDArray[np.intp] = x & 15 | (y & 3) << 4 | (x >> 4 & 1) << 6 | (y >> 2 & 1) << 7 | (x >> 5 & 1) << 8
-    return offset
+    return gob_offsets(x, y)
 
 
 @cache

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cache
 
-from ringup.silicon.nv.chips.row import ChipRow
+from ringup.silicon.nv.chips.row import ChipRow, FspRow
 from ringup.silicon.nv.common.signed import STAMP_BYTES, Part, stamp
 
 # what nouveau asks for: that of Linux 6.12, and that of later kernels, which take the older one if it is missing
@@ -15,7 +16,7 @@ CODE_BYTES, DATA_BYTES = 0x1000, 0x1000
 SIGNATURE_AT, SIGNATURE_BYTES = 0x10, 384
 # SEC2's booter images have this id among signed ones
 BOOTER_UCODE_ID = 3
-SECTION_BYTES, BOOTLOADER_BYTES, GSP_BYTES = 0x1000, 0x2000, 0x10_0000
+SECTION_BYTES, BOOTLOADER_BYTES, GSP_BYTES, FMC_BYTES = 0x1000, 0x2000, 0x10_0000, 0x4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,40 @@ class Images:
     bootloader: bytes
     gsp: bytes
     signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fmc:
+    """The GSP's first code on a chip with an FSP, with what the FSP verifies it by."""
+
+    image: bytes
+    digest: bytes
+    public_key: bytes
+    signature: bytes
+
+
+def fmc(chip: ChipRow, release: str = LATER) -> Fmc | None:
+    """Return the FMC of a chip and a release; None for a chip without an FSP."""
+    if chip.fsp is None:
+        return None
+    image = stamp(Part.FMC, chip.name, release, bytes(FMC_BYTES - STAMP_BYTES))
+    digest = hashlib.sha384(image).digest()
+    return Fmc(image, digest, fmc_key(chip.fsp), fmc_signature(chip.fsp, digest))
+
+
+def fmc_key(row: FspRow) -> bytes:
+    """Return the made-up public key, which is no key: the model recognises it. A point of P-384 begins with 4."""
+    return _filled(b"\x04", b"RINGUP FMC key", row.public_key_bytes)
+
+
+def fmc_signature(row: FspRow, digest: bytes) -> bytes:
+    """Return the made-up signature of an image with this hash."""
+    return _filled(b"", b"RINGUP FMC signature" + digest, row.signature_bytes)
+
+
+def _filled(start: bytes, seed: bytes, size_bytes: int) -> bytes:
+    """Return bytes that follow from a seed and fill a field."""
+    return (start + hashlib.shake_256(seed).digest(size_bytes))[:size_bytes]
 
 
 @cache

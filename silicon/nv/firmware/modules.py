@@ -19,8 +19,12 @@ FILES = {"gsp_tu10x.bin": ("tu102",), "gsp_ga10x.bin": ("ga102", "ad102")}
 
 
 def files(chip: ChipRow) -> dict[str, bytes]:
-    """Return the file that the modules ask for, by its name below the folder of firmware."""
-    name, chips = next((name, chips) for name, chips in FILES.items() if chip.name in chips)
+    """Return the file that the modules ask for, by its name below the folder of firmware; none for a chip that this
+    release is not tried with.
+    """
+    name, chips = next(((name, chips) for name, chips in FILES.items() if chip.name in chips), ("", ()))
+    if not name:
+        return {}
 
     def filled(part: Part, names: str, size_bytes: int) -> bytes:
         return stamp(part, names, RELEASE, bytes(size_bytes - STAMP_BYTES))

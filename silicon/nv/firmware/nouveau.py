@@ -21,28 +21,36 @@ PLAIN_BYTES = BLOCK_BYTES
 # where a generic loader says that it runs, in blocks: behind any signed code. GUESS: what the published one says
 LOADER_TAG = 0xFD
 # by chip: the family that names the signature of GSP-RM
-FAMILIES = {"tu102": "tu10x", "ga102": "ga10x", "ad102": "ad10x"}
+FAMILIES = {"tu102": "tu10x", "ga100": "ga100", "ga102": "ga10x", "ad102": "ad10x", "gh100": "gh100", "gb202": "gb20x"}
 
 
 def files(chip: ChipRow, *releases: str) -> dict[str, bytes]:
     """Return the files of these releases, by default of all that nouveau knows, by their names below the folder of
-    firmware.
+    firmware. It knows one release for chips with an FSP.
     """
+    known = (images.LATER,) if chip.fsp else (images.RELEASE, images.LATER)
     named = {
         f"nvidia/{chip.name}/gsp/{name}-{release}.bin": content
-        for release in releases or (images.RELEASE, images.LATER)
-        for name, content in _gsp(chip, images.build(chip, release)).items()
+        for release in releases or known
+        for name, content in _gsp(chip, release).items()
     }
     if not chip.boots_from_hs:
         named[f"nvidia/{chip.name}/acr/bl.bin"] = _loader(images.loader(chip))
     return named
 
 
-def _gsp(chip: ChipRow, made: images.Images) -> dict[str, bytes]:
+def _gsp(chip: ChipRow, release: str) -> dict[str, bytes]:
     """Return what starts GSP-RM, and GSP-RM itself."""
-    return {
-        "booter_load": _booter(chip, made.booter_load),
-        "booter_unload": _booter(chip, made.booter_unload),
+    made, fmc = images.build(chip, release), images.fmc(chip, release)
+    if fmc is None:
+        first = {
+            "booter_load": _booter(chip, made.booter_load),
+            "booter_unload": _booter(chip, made.booter_unload),
+        }
+    else:
+        parts = {"hash": fmc.digest, "signature": fmc.signature, "publickey": fmc.public_key, "image": fmc.image}
+        first = {"fmc": elf.build_parts(parts)}
+    return first | {
         "bootloader": _bootloader(made.bootloader),
         "gsp": elf.build({".fwimage": made.gsp, f".fwsignature_{FAMILIES[chip.name]}": made.signature}),
     }

@@ -7,16 +7,18 @@ the firmware drops the message, or stays silent, as the table of `docs/silicon.m
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 
 from ringup.autogen.nv import gsp_rpc as rpc
+from ringup.autogen.structs import memory as struct_bytes
 from ringup.silicon.common.clock import Timer, VirtualClock
 from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.common.faults import GSP_CHECKSUM, GSP_CRASH, GSP_NO_START, GSP_SILENT
 from ringup.silicon.nv.gsp import calls, functions, libos, queue
-from ringup.silicon.nv.gsp.ports import Boot, Events, Memory
+from ringup.silicon.nv.gsp.ports import Boot, Events, HandOver, Memory
 from ringup.silicon.nv.gsp.releases import ROWS as RELEASES
 from ringup.silicon.nv.gsp.session import BLOCK, Session
 from ringup.silicon.nv.rm import faults, recovery, sleep
@@ -43,6 +45,7 @@ class Phase(enum.Enum):
     OFF = "off"
     STARTING = "starting"
     WAITING = "waiting for the system's description"
+    HANDED_OVER = "waiting for the CPU's sequence"
     RUNNING = "running"
     STOPPED = "stopped"
     STUCK = "stuck"
@@ -60,9 +63,12 @@ class GspFirmware:
         log: EventLog,
         faults: Faults | None = None,
         on_crash: Callable[[], None] = lambda: None,
+        hand_over: HandOver | None = None,
     ) -> None:
-        """`on_crash` is called when the core halts by a fault. Raises `NoSuchCard` for a chip without a board row."""
-        self.faults, self._on_crash = faults or Faults(), on_crash
+        """`on_crash` is called when the core halts by a fault. `hand_over`: the chip's firmware needs the CPU's
+        sequencer to start. Raises `NoSuchCard` for a chip without a board row.
+        """
+        self.faults, self._on_crash, self._hand_over = faults or Faults(), on_crash, hand_over
         self.chip, self.memory, self.events, self.clock, self.log = chip, memory, events, clock, log
         self.board = boards.find(chip.name)
         self.phase = Phase.OFF
@@ -93,6 +99,25 @@ class GspFirmware:
         self.unload()
         self.phase = Phase.STARTING
         self._after(WAKE_US, self._wake)
+
+    @property
+    def waits_for_cpu(self) -> bool:
+        """Whether the CPU carries the sequence out. What the firmware knows outlives a reset of the core then."""
+        return self.phase is Phase.HANDED_OVER
+
+    def proceed(self, arguments: int) -> bool:
+        """Go on after the CPU's sequence; return whether the firmware waited for that. `arguments`: the bus address in
+        the GSP's mailboxes, which is the same as in the start.
+        """
+        session, boot = self.session, self._boot
+        if not self.waits_for_cpu or session is None or boot is None:
+            return False
+        if arguments != boot.libos_arguments:
+            session.violation("resume", f"the arguments are at {arguments:#x}, not at {boot.libos_arguments:#x}")
+            return False
+        self.phase = Phase.STARTING
+        self._after(CALL_US, lambda: self._up(session))
+        return True
 
     def channel_failed(self, channel: Channel, code: int, text: str) -> None:
         """The card found an error of a channel: it is stopped, and the CPU is told. `code`: ROBUST_CHANNEL_*."""
@@ -135,6 +160,8 @@ class GspFirmware:
 
     def _after(self, delay_us: float, action: object) -> None:
         assert callable(action)
+        if self._timer is not None:
+            self._timer.cancel()
 
         def run() -> None:
             self._timer = None
@@ -194,7 +221,7 @@ class GspFirmware:
         if whole:
             # BAR 2 is walked again from what was restored: nouveau tells its entry when it loads, and not again
             entry = self.memory.read(Aperture.VRAM, session.map.bar2_root, 8)
-            self.events.update_bar_pde(2, int.from_bytes(entry, "little"), functions.ROOT_SHIFT)
+            self.events.update_bar_pde(2, int.from_bytes(entry, "little"), functions.ROOT_SHIFTS[self.chip.mmu_version])
         sleep.announce(session.manager)
         self.phase = Phase.RUNNING
         session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
@@ -240,6 +267,10 @@ class GspFirmware:
         session = self.session
         assert session is not None
         assert session.receiver is not None
+        if self.waits_for_cpu:
+            # the sequence itself may wait for room
+            self._flush(session, again=True)
+            return
         for _ in range(MESSAGES_AT_ONCE):
             try:
                 message = session.receiver.receive()
@@ -253,6 +284,8 @@ class GspFirmware:
             self._message(session, *message)
             if self.phase is Phase.STUCK:
                 return
+            if self.waits_for_cpu:
+                break
             if session.ending:
                 self._stop(session)
                 return
@@ -288,10 +321,34 @@ class GspFirmware:
         except queue.QueueError as error:
             session.violation(error.kind, str(error))
             return
-        if not session.initialised and session.system_info is not None and session.registry is not None:
-            session.initialised = True
-            self.phase = Phase.RUNNING
-            session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
+        if self.phase is Phase.WAITING and session.system_info is not None and session.registry is not None:
+            if self._hand_over is None:
+                self._initialised(session)
+            else:
+                self._wait_for_cpu(session, self._hand_over)
+
+    def _wait_for_cpu(self, session: Session, hand_over: HandOver) -> None:
+        """Ask the CPU for the sequence. Nothing else is read until it has been carried out."""
+        self.phase = Phase.HANDED_OVER
+        words = hand_over.prepare(session.map.sec2_program)
+        # the buffer has one word more than are used: NVIDIA's driver asks for that (kgspExecuteSequencerBuffer_IMPL)
+        head = rpc.rpc_run_cpu_sequencer_v17_00(bufferSizeDWord=len(words) + 1, cmdIndex=len(words))
+        body = bytes(struct_bytes(head)) + struct.pack(f"<{len(words)}I", *words)
+        session.post(rpc.NV_VGPU_MSG_EVENT_GSP_RUN_CPU_SEQUENCER, body)
+
+    def _up(self, session: Session) -> None:
+        """The sequence was carried out: look for what the CPU has asked meanwhile."""
+        try:
+            self._initialised(session)
+        except queue.QueueError as error:
+            session.violation(error.kind, str(error))
+        self._work()
+
+    def _initialised(self, session: Session) -> None:
+        """The firmware is up: tell the CPU."""
+        session.initialised = True
+        self.phase = Phase.RUNNING
+        session.post(rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, bytes(rpc.rpc_init_done_v17_00.SIZE))
 
     def _stop(self, session: Session) -> None:
         """End after UNLOADING_GUEST_DRIVER: the answer is in the queue, and the CPU polls for the stop."""
@@ -304,4 +361,5 @@ class GspFirmware:
         else:
             session.manager.close()
         self.phase = Phase.STOPPED
-        self.events.suspended()
+        saving = session.manager.saving if session.sleeping else None
+        self.events.suspended(saving.metadata if saving is not None else 0)

@@ -19,6 +19,7 @@ from ringup.silicon.nv.gsp.calls import Call
 from ringup.silicon.nv.gsp.queue import QueueError
 from ringup.silicon.nv.gsp.session import Session
 from ringup.silicon.nv.gsp.static_info import build as build_static_info
+from ringup.silicon.nv.memory.formats import FORMATS
 from ringup.silicon.nv.rm import page_directories
 from ringup.silicon.nv.rm.objects import Paged
 from ringup.silicon.nv.rm.parts import Aperture, RmError
@@ -27,8 +28,8 @@ from ringup.silicon.nv.rm.parts import Aperture, RmError
 COPYOUT_ON_ERROR, SERIALIZED = 1, 2
 # rpc_global_enums.h, NV_RPC_UPDATE_PDE_BAR_*
 BARS = {0: 1, 1: 2}
-# bits of an address that an entry of the root covers: one entry for each 2**47 bytes
-ROOT_SHIFT = 47
+# bits of an address that an entry of the root covers, by the version of the page tables' format
+ROOT_SHIFTS = {version: one.levels[0][0] for version, one in FORMATS.items()}
 WINDOWS = struct.Struct("<3Q")
 # an entry of ALLOC_MEMORY is the number of a page, if the descriptor has no further level: sdk-structures.h
 ENTRY, PAGE_SHIFT, DIRECT = 8, 12, 0  # NV_VGPU_PTEDESC_IDR_NONE
@@ -88,7 +89,7 @@ def _set_guest_system_info(session: Session, call: Call) -> Answer:
 
 
 def _get_static_info(session: Session, call: Call) -> Answer:
-    return Answer(build_static_info(session.board, session.chip, session.map, session.release.layouts))
+    return Answer(build_static_info(session.board, session.chip, session.map, session.boot, session.release.layouts))
 
 
 def _update_bar_pde(session: Session, call: Call) -> Answer:
@@ -96,7 +97,7 @@ def _update_bar_pde(session: Session, call: Call) -> Answer:
     view = rpc.rpc_update_bar_pde_v15_00.view(bytearray(call.body))
     info = view.info
     bar = BARS.get(info.barType)
-    if bar is None or info.entryLevelShift != ROOT_SHIFT:
+    if bar is None or info.entryLevelShift != ROOT_SHIFTS[session.chip.mmu_version]:
         # GUESS: the status
         return Answer(call.body, status.NV_ERR_INVALID_ARGUMENT)
     root = session.map.bar1_root if bar == 1 else session.map.bar2_root

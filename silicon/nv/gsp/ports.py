@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ringup.silicon.nv.rm.parts import Aperture, Channel, Chip, Effects, PageDirectory, PhysicalMemory, Place
 
-__all__ = ["Aperture", "Boot", "Channel", "Chip", "Events", "Memory", "PageDirectory", "Place"]
+__all__ = ["Aperture", "Boot", "Channel", "Chip", "Events", "HandOver", "Memory", "PageDirectory", "Place"]
 
 Memory = PhysicalMemory
 
@@ -18,13 +18,22 @@ class Boot:
 
     `libos_arguments`: bus address, from the GSP's mailboxes. `release`: the driver release that the firmware image
     names. `reserved_start`: the first byte of VRAM that the CPU may not use (WPR metadata, nonWprHeapOffset).
-    `fb_bytes`: all of VRAM.
+    `fb_bytes`: all of VRAM. `frts_start`: where FRTS data is, which GSP-RM tells with the start of that memory.
     """
 
     libos_arguments: int
     release: str
     reserved_start: int
     fb_bytes: int
+    frts_start: int = 0
+
+
+class HandOver(Protocol):
+    """How the firmware gets over its core's reset while it starts."""
+
+    def prepare(self, vram_pa: int) -> list[int]:
+        """Put what resumes the firmware at this place, and return the words of the CPU's sequence."""
+        ...
 
 
 class Events(Effects, Protocol):
@@ -34,8 +43,11 @@ class Events(Effects, Protocol):
         """The status queue has a message: raise SWGEN0 of the GSP's falcon."""
         ...
 
-    def suspended(self) -> None:
-        """The firmware has stopped after UNLOADING_GUEST_DRIVER: set bit 31 of the GSP's mailbox 0."""
+    def suspended(self, metadata: int) -> None:
+        """The firmware has stopped after UNLOADING_GUEST_DRIVER: set bit 31 of the GSP's mailbox 0.
+
+        `metadata`: the bus address of those of a sleep, if the firmware was told; else 0.
+        """
         ...
 
     def bar1_page_directory(self, address: int) -> None:

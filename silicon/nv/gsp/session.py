@@ -44,6 +44,7 @@ class Session:
         self.board, self.chip, self.memory, self.events, self.log = board, chip, memory, events, log
         self.release, self.controls = release, controls
         self.map = memory_map.divide(boot.reserved_start, boot.fb_bytes)
+        self.boot = boot
         self.manager = Manager(board, chip, memory, events, self, log, release.layouts, release.name, self.map)
         self.receiver: Receiver | None = None
         self.sender: Sender | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ringup.autogen.nv import gsp_static, rm_ctrl_2080_gpu
 from ringup.autogen.structs import memory
+from ringup.silicon.nv.gsp.ports import Boot
 from ringup.silicon.nv.rm import identity
 from ringup.silicon.nv.rm.boards.facts import REGISTER_BANKS, THREADS_PER_WARP, Board
 from ringup.silicon.nv.rm.manager import INTERNAL_CLIENT, INTERNAL_DEVICE, INTERNAL_SUBDEVICE
@@ -20,7 +21,7 @@ TESLA = 1
 PERFORMANCE = 100
 
 
-def build(board: Board, chip: Chip, layout: MemoryMap, release: str) -> bytes:
+def build(board: Board, chip: Chip, layout: MemoryMap, boot: Boot, release: str) -> bytes:
     """Return the answer in the layout of a release."""
     info = gsp_static.GspStaticConfigInfo.at(release)()
     _identity(info, chip)
@@ -30,6 +31,9 @@ def build(board: Board, chip: Chip, layout: MemoryMap, release: str) -> bytes:
     for engine in board.engines:
         info.engineCaps[engine.nv2080_type // 32] |= 1 << engine.nv2080_type % 32
     info.bar1PdeBase, info.bar2PdeBase = layout.bar1_root, layout.bar2_root
+    if _has(info, "fwWprLayoutOffset"):
+        places = info.fwWprLayoutOffset
+        places.nonWprHeapOffset, places.frtsOffset = boot.reserved_start, boot.frts_start
     # the CPU's half hands the top of each address space to the firmware: COPY_SERVER_RESERVED_PDES
     info.bSplitVasBetweenServerClientRm = 1
     info.hInternalClient, info.hInternalDevice, info.hInternalSubdevice = (

@@ -15,8 +15,8 @@ from typing import Protocol
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.compute.launch import Core
 from ringup.silicon.nv.engines import classes
-from ringup.silicon.nv.engines.engine import Context, Engine, Lacking, repeated
-from ringup.silicon.nv.host.methods import Effects, HostMethods
+from ringup.silicon.nv.engines.engine import Context, Engine, Lacking, State, repeated
+from ringup.silicon.nv.host.methods import Effects, FaultPage, HostMethods
 from ringup.silicon.nv.host.pushbuffer import ENTRY_BYTES, BadPushbuffer, Control, Entry, Parser, Run, entry
 from ringup.silicon.nv.memory.fault_buffers import Origin
 from ringup.silicon.nv.memory.gmmu import Aperture, Directory, Gmmu
@@ -53,12 +53,16 @@ class Card(Protocol):
         """Return an engine (NV2080_ENGINE_TYPE_*) as fault reports name it."""
         ...
 
-    def replay(self, what: int) -> None:
-        """Do what an invalidation asks for about accesses that wait after a page fault."""
+    def replay(self, what: int, page: FaultPage | None = None) -> None:
+        """Do what an invalidation asks for about accesses that wait after a page fault, all or those to a page."""
         ...
 
     def fault_cleared(self, token: int) -> None:
         """Let the channel that a token names go on after a page fault that needs no replay."""
+        ...
+
+    def replays(self, running: RunningChannel) -> bool:
+        """Return whether software handles the page faults of a channel's shaders."""
         ...
 
     def faulted(self, running: RunningChannel, fault: PageFault) -> bool:
@@ -71,6 +75,10 @@ class Card(Protocol):
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
+        ...
+
+    def state(self, channel: parts.Channel, subchannel: int, class_id: int) -> State:
+        """Return what a channel's object remembers."""
         ...
 
     def notify(self, channel: parts.Channel) -> None:
@@ -115,6 +123,7 @@ class RunningChannel:
             self._notify,
             self._note,
             lambda: card.core,
+            lambda: card.replays(self),
             self._faulted,
         )
 
@@ -153,6 +162,10 @@ class RunningChannel:
         if aperture is None or not base & VERSION_2:
             raise BadPushbuffer("the instance block has no page directory")
         return Directory(aperture, base >> 12 << 12)
+
+    def waits_at(self, page: FaultPage, fault: PageFault) -> bool:
+        """Return whether a fault of this channel is one of those that are cancelled."""
+        return page.holds(self._directory.address, fault.gpu_va, write=fault.write)
 
     def origin(self) -> Origin:
         """Return who its page faults name, and whether they may be handled: what the instance block says."""
@@ -262,7 +275,11 @@ class RunningChannel:
         key = subchannel, class_id
         if key not in self._objects:
             engine_type = self.channel.objects[class_id]
-            context = replace(self._context, space=self._space.seen_by(self._card.client(engine_type)))
+            context = replace(
+                self._context,
+                space=self._space.seen_by(self._card.client(engine_type)),
+                state=self._card.state(self.channel, subchannel, class_id),
+            )
             self._objects[key] = classes.make(class_id, engine_type, context)
             if self._objects[key] is None:
                 self._note("unmodelled", f"class {class_id:#x} has no model: its first method stops the channel")

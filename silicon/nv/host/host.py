@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ringup.autogen.nv import error_notifier as errors
-from ringup.autogen.nv import methods_host
+from ringup.autogen.nv import methods_copy, methods_host
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.nv.common.faults import ENGINE_STUCK
 from ringup.silicon.nv.compute.launch import Core
-from ringup.silicon.nv.engines.engine import Refused
+from ringup.silicon.nv.engines.engine import MacroEngine, Refused, State
 from ringup.silicon.nv.host import clients
 from ringup.silicon.nv.host.channel import RunningChannel
+from ringup.silicon.nv.host.methods import FaultPage
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
 from ringup.silicon.nv.host.runlist import Load, Runlist, Stop
 from ringup.silicon.nv.memory.fault_buffers import Buffer, packet
@@ -27,7 +28,7 @@ from ringup.silicon.nv.memory.gmmu import Gmmu
 from ringup.silicon.nv.memory.space import Client, PageFault
 from ringup.silicon.nv.memory.windows import Memory
 from ringup.silicon.nv.rm.boards import rows
-from ringup.silicon.nv.rm.parts import Channel, MmuFault
+from ringup.silicon.nv.rm.parts import Channel, MmuFault, Slice
 
 # the graphics engine's, and of the copy engines beside it
 GRAPHICS_RUNLIST = 0
@@ -69,12 +70,32 @@ class Host:
         # the MMU's buffer for faults that may be replayed; gives others to the CPU, if a client of it takes them
         self.replayable: Buffer | None = None
         self.offer_fault: Callable[[bytes], bool] = lambda packet: False
+        # state of the graphics engine's objects: by what a group's channels have in common, then subcontext, subchannel
+        # and class
+        self._contexts: dict[Slice, dict[tuple[int, int, int], State]] = {}
         # channels that wait until their fault is handled
         self._faulted: dict[RunningChannel, PageFault] = {}
 
     def now_ns(self) -> int:
         """The time of the card's timer."""
         return self._clock.now_ns
+
+    def state(self, channel: Channel, subchannel: int, class_id: int) -> State:
+        """Return what a channel's object remembers. The graphics engine has one context for the channels of a group
+        that have the same subcontext, with the state of its objects; GUESS: by subchannel and class. Its macros are all
+        objects'.
+
+        Source: kernel_graphics_context.c of NVIDIA's open kernel modules (the context is the channel group's); nouveau
+        nvkm/engine/fifo/cgrp.h (one context for a group's channels in an address space).
+        """
+        if channel.runlist != GRAPHICS_RUNLIST or class_id in methods_copy.METHODS:
+            return State()
+        group = self._contexts.setdefault(channel.slice, {})
+        key = channel.subcontext, subchannel, class_id
+        if key not in group:
+            others = (state.macros for one, state in group.items() if one[0] == channel.subcontext)
+            group[key] = State(macros=next(others, MacroEngine()))
+        return group[key]
 
     def notify(self, channel: Channel) -> None:
         """Send the interrupt of a channel's engine that does not stall."""
@@ -123,6 +144,9 @@ class Host:
             self._faulted.pop(running, None)
         if self._find(channel) is not None:
             del self._channels[channel.runlist, channel.number]
+        left = [*self._channels.values(), *self._saved.values()]
+        if not any(one.channel.slice is channel.slice for one in left):
+            self._contexts.pop(channel.slice, None)
 
     def reset(self) -> None:
         """Forget all channels but those that were saved."""
@@ -130,6 +154,8 @@ class Host:
             self._runlist(running.channel).remove(running)
         self._channels.clear()
         kept = set(self._saved.values())
+        slices = {one.channel.slice for one in kept}
+        self._contexts = {one: state for one, state in self._contexts.items() if one in slices}
         self._faulted.clear()
         if self.replayable is not None:
             self.replayable.reset()
@@ -195,6 +221,12 @@ class Host:
             self._fail(running, error.code or errors.ROBUST_CHANNEL_GR_CLASS_ERROR, error.kind, str(error))
 
     # --- page faults ------------------------------------------------------------------------------------------------
+    def replays(self, running: RunningChannel) -> bool:
+        """Return whether software handles the page faults of a channel's shaders: the instance block says so, and
+        there is a buffer for them.
+        """
+        return self.replayable is not None and self.replayable.places > 0 and running.origin().replays
+
     def faulted(self, running: RunningChannel, fault: PageFault) -> bool:
         """Put a fault where software handles it, and take the channel off its runlist; return whether that was done.
 
@@ -202,15 +234,15 @@ class Host:
         says so. Source: _kgmmuFaultEntryRmServiceable_GV100 of NVIDIA's open kernel modules.
         """
         origin, taken, channel = running.origin(), False, running.channel
-        if origin.replays and not fault.client.hub and self.replayable is not None:
-            taken = self.replayable.put(packet(fault, origin, self.now_ns(), replayable=True))
+        if not fault.client.hub and self.replayable is not None and self.replays(running):
+            # The access waits too if there is no place for its packet: the next replay makes it fault again.
+            self.replayable.put(packet(fault, origin, self.now_ns(), replayable=True))
+            taken = True
         elif origin.replays and fault.client.unit != clients.FRONT_END:
             taken = self.offer_fault(packet(fault, origin, self.now_ns(), replayable=False))
         if not taken:
             return False
-        self.log.note(
-            "host", "fault", "channel {} on runlist {} waits after {}", channel.number, channel.runlist, fault
-        )
+        self.log.note("host", "wait", "channel {} on runlist {} waits after {}", channel.number, channel.runlist, fault)
         self._faulted[running] = fault
         going = self._runlist(channel).remove(running)
         if going is not None:
@@ -250,25 +282,29 @@ class Host:
 
     def cancel_faults(self, chosen: Callable[[Channel], bool] = lambda channel: True) -> None:
         """Stop channels that wait after a fault: software could not handle it."""
-        for running, fault in list(self._faulted.items()):
+        for running in list(self._faulted):
             if chosen(running.channel):
-                del self._faulted[running]
-                self._stopped.pop(running, None)
-                # later, as this is asked for in the middle of other work
-                self._clock.after(0, partial(self._stop_by, fault, running))
+                self._cancel(running)
 
-    def replay(self, what: int) -> None:
-        """Replay or cancel accesses that wait in the buffer for that."""
+    def _cancel(self, running: RunningChannel) -> None:
+        fault = self._faulted.pop(running)
+        self._stopped.pop(running, None)
+        # later, as this is asked for in the middle of other work
+        self._clock.after(0, partial(self._stop_by, fault, running))
+
+    def replay(self, what: int, page: FaultPage | None = None) -> None:
+        """Replay or cancel accesses of shaders that wait; cancel only those to a page, if there is one."""
         again = what in (
             methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START,
             methods_host.MEM_OP_C_TLB_INVALIDATE_REPLAY_START_ACK_ALL,
         )
-        if not again:
-            self.cancel_faults()
-            return
         for running, fault in list(self._faulted.items()):
-            if not fault.client.hub:
+            if fault.client.hub:
+                continue
+            if again:
                 self._go_on(running)
+            elif page is None or running.waits_at(page, fault):
+                self._cancel(running)
 
     def _stop_by(self, fault: PageFault, running: RunningChannel) -> None:
         """Stop a channel by a page fault that nobody handles."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ringup.autogen.nv import methods_host as methods
 from ringup.silicon.nv.host.pushbuffer import BadPushbuffer
@@ -35,14 +36,33 @@ CACHE_OPERATIONS = (
 )
 
 
+class FaultPage(NamedTuple):
+    """Accesses that are cancelled: of address spaces with this root (None: of all), to one page, of some types
+    (NVC46F_MEM_OP_C_TLB_INVALIDATE_ACCESS_TYPE).
+    """
+
+    root: int | None
+    gpu_va: int
+    access_type: int
+
+    def holds(self, root: int, gpu_va: int, *, write: bool) -> bool:
+        """Return whether an access is one of them. An atomic is a write here."""
+        if self.root not in (None, root) or gpu_va // PAGE * PAGE != self.gpu_va:
+            return False
+        if self.access_type == methods.MEM_OP_C_TLB_INVALIDATE_ACCESS_TYPE_VIRT_ALL:
+            return True
+        return write == (self.access_type != methods.MEM_OP_C_TLB_INVALIDATE_ACCESS_TYPE_VIRT_READ)
+
+
 @dataclass(frozen=True, slots=True)
 class Effects:
     """What the host's methods do outside their channel.
 
     `bind` binds an object to a subchannel. `invalidate` drops translations: of an address space's root, or all for
     None. `reference` stores the reference count. `yields` gives up the channel's turn: to its group, or, if the
-    argument is true, with what is left of the group's slice. `replay` says what becomes of
-    accesses that wait after a page fault, `cleared` that the fault of a channel, named as by a doorbell, was handled.
+    argument is true, with what is left of the group's slice. `replay` says what becomes of accesses that wait after a
+    page fault, of all or of those to a page; `cleared` that a fault of the channel that a doorbell's token names was
+    handled.
     """
 
     space: AddressSpace
@@ -52,7 +72,7 @@ class Effects:
     reference: Callable[[int], None]
     invalidate: Callable[[int | None, int, int], None]
     yields: Callable[[bool], None]
-    replay: Callable[[int], None]
+    replay: Callable[[int, FaultPage | None], None]
     cleared: Callable[[int], None]
 
 
@@ -109,25 +129,29 @@ class HostMethods:
         if word.operation not in TLB_OPERATIONS:
             raise BadPushbuffer(f"MEM_OP_D has operation {word.operation:#x}")
         low = methods.MEM_OP_C(self.registers.get("MEM_OP_C", 0))
-        if low.tlb_invalidate_replay:
-            self.effects.replay(low.tlb_invalidate_replay)
-        first, size = 0, WHOLE_SPACE
-        if word.operation == methods.MEM_OP_D_OPERATION_MMU_TLB_INVALIDATE_TARGETED:
-            first, size = self._target()
         if low.tlb_invalidate_pdb == methods.MEM_OP_C_TLB_INVALIDATE_PDB_ALL:
             root = None
         else:
             root = word.tlb_invalidate_pdb_addr_hi << 32 | low.tlb_invalidate_pdb_addr_lo << 12
+        replay = low.tlb_invalidate_replay
+        of_page = replay == methods.MEM_OP_C_TLB_INVALIDATE_REPLAY_CANCEL_VA_GLOBAL
+        first, size = 0, WHOLE_SPACE
+        if word.operation == methods.MEM_OP_D_OPERATION_MMU_TLB_INVALIDATE_TARGETED:
+            first, size = self._target(single=of_page)
+        if replay and low.tlb_invalidate_gpc == methods.MEM_OP_C_TLB_INVALIDATE_GPC_ENABLE:
+            page = FaultPage(root, first, low.tlb_invalidate_access_type) if of_page and size == PAGE else None
+            self.effects.replay(replay, page)
         self.effects.invalidate(root, first, size)
 
-    def _target(self) -> tuple[int, int]:
+    def _target(self, *, single: bool) -> tuple[int, int]:
         """Return the addresses of an invalidation: a number of pages that is a power of two, aligned down to itself.
+        `single`: it has no number, but one of an engine in its place, and is for one page.
 
-        Source: uvm_hal_ampere_host_tlb_invalidate_va of NVIDIA's open kernel modules.
+        Source: uvm_hal_ampere_host_tlb_invalidate_va, uvm_hal_turing_cancel_faults_va of NVIDIA's open kernel modules.
         """
         low = methods.MEM_OP_A(self.registers.get("MEM_OP_A", 0))
         high = methods.MEM_OP_B(self.registers.get("MEM_OP_B", 0))
-        size = PAGE << low.tlb_invalidate_invalidation_size
+        size = PAGE if single else PAGE << low.tlb_invalidate_invalidation_size
         address = high.tlb_invalidate_target_addr_hi << 32 | low.tlb_invalidate_target_addr_lo << 12
         return address // size * size, size
 

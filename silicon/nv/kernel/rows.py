@@ -39,6 +39,7 @@ ROWS = {
 # which of the pages of doorbells a chip has: those of its generation and before
 DOORBELLS = {
     "tu102": ("VOLTA_USERMODE_A", "TURING_USERMODE_A"),
+    "ga100": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
     "ga102": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
     "ad102": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
 }

@@ -29,6 +29,7 @@ from ringup.silicon.nv.kernel.facts import Machine
 from ringup.silicon.nv.kernel.files import CpuMapping, File, Node, Region, failure
 from ringup.silicon.nv.kernel.half import KernelHalf
 from ringup.silicon.nv.kernel.heap import Heap
+from ringup.silicon.nv.kernel.rows import DOORBELLS
 from ringup.silicon.nv.rm import memory_map, recovery
 from ringup.silicon.nv.rm.boards import rows as boards
 from ringup.silicon.nv.rm.controls.table import Controls
@@ -62,11 +63,16 @@ class VirtualKernel:
     """
 
     def __init__(self, card: VirtualNvidia, release: str = RELEASES[0]) -> None:
-        """Take the card. Raises `NotSupported` for a release whose layouts are not modelled, `CardBusy` for a card that
+        """Take the card. Raises `NotSupported` for a release or a chip that is not modelled, `CardBusy` for a card that
         is held.
         """
         if release not in RELEASES:
             raise NotSupported(f"the virtual kernel's driver is one of {', '.join(RELEASES)}, not {release}")
+        if card.chip.name not in DOORBELLS:
+            raise NotSupported(
+                f"the virtual kernel's driver writes page tables of version 2, and knows {', '.join(DOORBELLS)}, "
+                f"not {card.chip.name}"
+            )
         card.hold()
         self.card, self.release = card, release
         self.machine = _machine(card, release)

@@ -9,17 +9,11 @@ import struct
 from collections.abc import Callable, Iterator
 
 from ringup.silicon.nv.kernel.heap import Heap
-from ringup.silicon.nv.memory.gmmu import (
-    BIG_SHIFT,
-    DUAL,
-    HUGE_SHIFT,
-    LEVELS,
-    SMALL_SHIFT,
-    Aperture,
-    Directory,
-    Gmmu,
-)
+from ringup.silicon.nv.memory.formats import FORMATS
+from ringup.silicon.nv.memory.gmmu import BIG_SHIFT, HUGE_SHIFT, SMALL_SHIFT, Aperture, Directory, Gmmu
 
+LEVELS = FORMATS[2].levels
+DUAL = len(LEVELS) - 1
 TABLE_BYTES = 4096
 VALID, VOLATILE, READ_ONLY = 1 << 0, 1 << 3, 1 << 6
 # a directory entry's aperture: video memory

@@ -1,8 +1,5 @@
-"""The GMMU of Pascal to Ada: page tables of five levels, pages of 4 KiB, 64 KiB, 2 MiB and 512 MiB, and a cache of
-translations that software must invalidate.
-
-Source: NV_MMU_VER2_PDE, _DUAL_PDE and _PTE in open-gpu-doc, manuals/volta/gv100/dev_mmu.ref.txt; which bits of an
-address each level takes: gmmu_fmt_gp10x.c of NVIDIA's open kernel modules.
+"""The GMMU: page tables of five levels, six from Hopper on, pages of 4 KiB, 64 KiB, 2 MiB and 512 MiB, and a cache of
+translations that software must invalidate. What entries hold is in `formats.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +8,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from ringup.silicon.nv.memory.formats import FORMATS, Aperture, Field
 
-class Aperture(IntEnum):
-    """Where a page lies, as PTEs encode it."""
-
-    VIDEO = 0
-    PEER = 1
-    SYSTEM_COHERENT = 2
-    SYSTEM_NONCOHERENT = 3
+__all__ = ["Aperture", "Directory", "Gmmu", "Kind", "Mapping", "Missing", "PhysicalMemory"]
 
 
 class Kind(IntEnum):
@@ -30,18 +22,11 @@ class Kind(IntEnum):
     RO_VIOLATION = 0x6
 
 
-# levels from the top: shift and count of the bits that they take; the last one has entries for two tables
-LEVELS = ((47, 2), (38, 9), (29, 9), (21, 8))
-DUAL = 3
 SMALL_SHIFT, BIG_SHIFT, HUGE_SHIFT, GIANT_SHIFT = 12, 16, 21, 29
-ADDRESS_BITS = 49
-# an entry's address fields hold it from bit 8 on, in units of 4 KiB; a dual entry's big table in units of 256 bytes
-FIELD_SHIFT, FIELD_MASK, VIDEO_MASK = 8, (1 << 46) - 1, (1 << 25) - 1
-BIG_FIELD_SHIFT, BIG_UNIT_SHIFT = 4, 8
 
 
 class Directory(NamedTuple):
-    """The root of a set of page tables: the table of level 3."""
+    """The root of a set of page tables: the table of the first level."""
 
     aperture: Aperture
     address: int
@@ -71,10 +56,10 @@ class PhysicalMemory(Protocol):
 
 
 class Gmmu:
-    """Walks page tables, and keeps translations until they are invalidated."""
+    """Walks page tables, and keeps translations until they are invalidated. `version`: of their format."""
 
-    def __init__(self, memory: PhysicalMemory) -> None:
-        self._memory = memory
+    def __init__(self, memory: PhysicalMemory, version: int = 2) -> None:
+        self._memory, self._format = memory, FORMATS[version]
         self._cache: dict[Directory, dict[tuple[int, int], Mapping]] = {}
         # grows with each invalidation
         self.epoch = 0
@@ -84,13 +69,13 @@ class Gmmu:
         chosen: Callable[[Directory], bool] = lambda directory: True,
         *,
         first: int = 0,
-        size_bytes: int = 1 << ADDRESS_BITS,
+        size_bytes: int = 1 << 64,
     ) -> None:
         """Drop the translations of chosen directories: all, or those of pages with any of these addresses."""
         self.epoch += 1
         end = first + size_bytes
         for directory in [one for one in self._cache if chosen(one)]:
-            if first == 0 and end >= 1 << ADDRESS_BITS:
+            if first == 0 and end >= 1 << self._format.address_bits:
                 del self._cache[directory]
                 continue
             cached = self._cache[directory]
@@ -99,7 +84,7 @@ class Gmmu:
 
     def find(self, directory: Directory, gpu_va: int, *, write: bool) -> Mapping | Missing:
         """Return the page of an address. Only valid translations are cached."""
-        if gpu_va >> ADDRESS_BITS:
+        if gpu_va >> self._format.address_bits:
             return Missing(Kind.PDE_SIZE)
         cached = self._cache.setdefault(directory, {})
         found: Mapping | Missing | None = None
@@ -117,56 +102,55 @@ class Gmmu:
 
     def _walk(self, directory: Directory, gpu_va: int) -> Mapping | Missing:
         aperture, table = directory
-        for level, (shift, bits) in enumerate(LEVELS):
-            index = gpu_va >> shift & (1 << bits) - 1
-            if level == DUAL:
-                break
-            entry = self._entry(aperture, table + 8 * index)
+        *upper, (last_shift, last_bits) = self._format.levels
+        for shift, bits in upper:
+            entry = self._entry(aperture, table + 8 * (gpu_va >> shift & (1 << bits) - 1))
             if entry & 1:
                 # Ampere's pages of 512 MiB
-                return _page(entry, GIANT_SHIFT) if shift == GIANT_SHIFT else Missing(Kind.PDE_SIZE)
+                return self._page(entry, GIANT_SHIFT) if shift == GIANT_SHIFT else Missing(Kind.PDE_SIZE)
             if not entry >> 1 & 3:
                 return Missing(Kind.PDE)
-            aperture, table = _below(entry)
-        return self._last(aperture, table + 16 * index, gpu_va)
+            aperture, table = self._below(entry)
+        return self._last(aperture, table + 16 * (gpu_va >> last_shift & (1 << last_bits) - 1), gpu_va)
 
     def _last(self, aperture: Aperture, at: int, gpu_va: int) -> Mapping | Missing:
         """Walk the lowest level: a page of 2 MiB, or a table of big pages, of small pages, or both."""
         both = int.from_bytes(self._memory.read(aperture, at, 16), "little")
         big, small = both & (1 << 64) - 1, both >> 64
         if big & 1:
-            return _page(big, HUGE_SHIFT)
+            return self._page(big, HUGE_SHIFT)
         if big >> 1 & 3:
-            table = (big >> BIG_FIELD_SHIFT & (1 << 50) - 1) << BIG_UNIT_SHIFT
+            table = self._format.big.of(big)
             entry = self._entry(_table_aperture(big), table + 8 * (gpu_va >> BIG_SHIFT & 0x1F))
             if entry & 1:
-                return _page(entry, BIG_SHIFT)
+                return self._page(entry, BIG_SHIFT)
+            if entry >> 3 & 0x1F == self._format.no_small:
+                return Missing(Kind.PTE)
         if small >> 1 & 3:
-            aperture, table = _below(small)
+            aperture, table = self._below(small)
             entry = self._entry(aperture, table + 8 * (gpu_va >> SMALL_SHIFT & 0x1FF))
             if entry & 1:
-                return _page(entry, SMALL_SHIFT)
+                return self._page(entry, SMALL_SHIFT)
             return Missing(Kind.PTE)
         return Missing(Kind.PTE if big >> 1 & 3 else Kind.PDE)
 
     def _entry(self, aperture: Aperture, address: int) -> int:
         return int.from_bytes(self._memory.read(aperture, address, 8), "little")
 
+    def _field(self, aperture: Aperture) -> Field:
+        return self._format.video if aperture is Aperture.VIDEO else self._format.system
+
+    def _below(self, entry: int) -> tuple[Aperture, int]:
+        aperture = _table_aperture(entry)
+        return aperture, self._field(aperture).of(entry)
+
+    def _page(self, entry: int, shift: int) -> Mapping:
+        aperture = Aperture(entry >> 1 & 3)
+        address = self._field(aperture).of(entry)
+        return Mapping(aperture, address >> shift << shift, shift, bool(entry >> self._format.read_only & 1))
+
 
 def _table_aperture(entry: int) -> Aperture:
     """Return where a directory entry's table lies: 1 is video memory there, and 0 means that there is none."""
     value = entry >> 1 & 3
     return Aperture.VIDEO if value == 1 else Aperture(value)
-
-
-def _below(entry: int) -> tuple[Aperture, int]:
-    aperture = _table_aperture(entry)
-    mask = VIDEO_MASK if aperture is Aperture.VIDEO else FIELD_MASK
-    return aperture, (entry >> FIELD_SHIFT & mask) << SMALL_SHIFT
-
-
-def _page(entry: int, shift: int) -> Mapping:
-    aperture = Aperture(entry >> 1 & 3)
-    mask = VIDEO_MASK if aperture is Aperture.VIDEO else FIELD_MASK
-    address = (entry >> FIELD_SHIFT & mask) << SMALL_SHIFT
-    return Mapping(aperture, address >> shift << shift, shift, bool(entry >> 6 & 1))

@@ -1,7 +1,8 @@
 """The CPU's windows into the card's memory: BAR1 and BAR2 through page tables, PRAMIN in BAR0.
 
-Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), dev_vm.h (BAR1_BLOCK, BAR2_BLOCK, BIND_STATUS, MMU_INVALIDATE) and dev_ram.h
-(NV_RAMIN_PAGE_DIR_BASE) of NVIDIA's open kernel modules.
+Sources: dev_bus.h (NV_PBUS_BAR0_WINDOW), pri_nv_xal_ep.h of gh100 (NV_XAL_EP_BAR0_WINDOW), dev_vm.h
+(BAR1_BLOCK, BAR2_BLOCK, BIND_STATUS, MMU_INVALIDATE) and dev_ram.h (NV_RAMIN_PAGE_DIR_BASE) of NVIDIA's open kernel
+modules. GUESS: the older registers of NV_PBUS bind the windows on later chips too; drivers only write 0 to them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from ringup.silicon.nv.memory.protected import ProtectedVram
 PAGE = 4096
 PRAMIN_AT, PRAMIN_BYTES = 0x70_0000, 1 << 20
 WINDOW_SHIFT = 16
+# NV_XAL_EP_BAR0_WINDOW_BASE, 21:0: on Hopper and later the window shows video memory only
+XAL_WINDOW_MASK = (1 << 22) - 1
 BLOCK_VIRTUAL = 1 << 31
+# the registers of a window's instance block on Hopper and later: low, high
+WIDE_BLOCKS = (
+    (mmu.NV_VIRTUAL_FUNCTION_PRIV_FUNC_BAR1_BLOCK_LOW_ADDR, mmu.NV_VIRTUAL_FUNCTION_PRIV_FUNC_BAR1_BLOCK_HIGH_ADDR),
+    (mmu.NV_VIRTUAL_FUNCTION_PRIV_FUNC_BAR2_BLOCK_LOW_ADDR, mmu.NV_VIRTUAL_FUNCTION_PRIV_FUNC_BAR2_BLOCK_HIGH_ADDR),
+)
 # RAMIN: byte offset of the page directory's address
 PAGE_DIR_BASE = 0x200
 # of BARx_BLOCK, BAR0_WINDOW and PAGE_DIR_BASE
@@ -146,15 +154,18 @@ class Windows:
     """The windows, with the registers that point them somewhere and that invalidate translations."""
 
     def __init__(self, registers: Registers, memory: Memory, log: EventLog, faults: Faults) -> None:
-        self.gmmu, self._memory, self._log, self._faults = Gmmu(memory), memory, log, faults
+        self.gmmu = Gmmu(memory, registers.chip.mmu_version)
+        self._memory, self._log, self._faults = memory, log, faults
         self.bar1 = BarWindow(1, memory, self.gmmu, log)
         self.bar2 = BarWindow(2, memory, self.gmmu, log)
         # called with what an invalidation asks for about faults that wait
         self.on_replay: Callable[[int], None] = lambda replay: None
-        self._window = registers.cell(boot.NV_PBUS_BAR0_WINDOW)
+        moved = registers.chip.bus.window
+        self._window_has_target = moved is None
+        self._window = registers.at(moved[1], moved[0]) if moved else registers.cell(boot.NV_PBUS_BAR0_WINDOW)
         registers.window(PRAMIN_AT, PRAMIN_BYTES, "PRAMIN", self._read_pramin, self._write_pramin)
-        self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK)
-        self._blocks(registers, self.bar2, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR2_BLOCK)
+        self._blocks(registers, self.bar1, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR1_BLOCK, WIDE_BLOCKS[0])
+        self._blocks(registers, self.bar2, mmu.NV_VIRTUAL_FUNCTION_PRIV_BAR2_BLOCK, WIDE_BLOCKS[1])
         # the older registers for the same: nvidia.ko unbinds BAR 2 by one when it goes, tinygrad BAR 1 when it comes
         for word, bar in ((boot.NV_PBUS_BAR1_BLOCK, self.bar1), (boot.NV_PBUS_BAR2_BLOCK, self.bar2)):
             registers.cell(word).on_write = partial(self._bind, bar)
@@ -176,25 +187,43 @@ class Windows:
         self.bar2.reset()
         self.gmmu.invalidate()
 
-    def _blocks(self, registers: Registers, bar: BarWindow, word: type[Word]) -> None:
-        registers.cell(word, 0, PRIV_BASE).on_write = lambda value: self._bind(bar, value)
+    def _blocks(
+        self, registers: Registers, bar: BarWindow, word: type[Word], wide: tuple[type[Word], type[Word]]
+    ) -> None:
+        """Make the register of a window's instance block, on Hopper and later two. Writing the upper half of the
+        address binds (kern_bus_gh100.c). Inference: the mode "physical" takes effect without that, as tinygrad writes
+        the lower register alone.
+        """
+        if not registers.has(wide[0]):
+            registers.cell(word, 0, PRIV_BASE).on_write = lambda value: self._bind(bar, value)
+            return
+        low, high = (registers.cell(one, 0, PRIV_BASE) for one in wide)
+        # bound within the time of the write: neither pending nor outstanding
+        low.on_read = lambda: low.value & ~3
+        low.on_write = lambda value: None if value >> 9 & 1 else bar.bind(None)
+        high.on_write = lambda value: self._bind_block(
+            bar, bool(low.value >> 9 & 1), low.value >> 10 & 3, value << 32 | low.value >> 12 << 12
+        )
 
     def _bind(self, bar: BarWindow, value: int) -> None:
+        """Bind what a register of a window names."""
+        self._bind_block(bar, bool(value & BLOCK_VIRTUAL), value >> 28 & 3, (value & (1 << 28) - 1) << 12)
+
+    def _bind_block(self, bar: BarWindow, virtual: bool, where: int, block: int) -> None:
         """Bind the page directory of an instance block to a window."""
-        if not value & BLOCK_VIRTUAL:
+        if not virtual:
             bar.bind(None)
             return
-        target = TARGETS.get(value >> 28 & 3)
+        target = TARGETS.get(where)
         if target is None:
-            self._log.note("mmu", "violation", "{}_BLOCK names memory that there is not: {:#x}", bar.name, value)
+            self._log.note("mmu", "violation", "{}_BLOCK names memory that there is not: {}", bar.name, where)
             return
-        block = (value & (1 << 28) - 1) << 12
         base = int.from_bytes(self._memory.read(target, block + PAGE_DIR_BASE, 8), "little")
-        where = TARGETS.get(base & 3)
-        if where is None or not base >> 10 & 1:
+        aperture = TARGETS.get(base & 3)
+        if aperture is None or not base >> 10 & 1:
             self._log.note("mmu", "violation", "{}'s instance block has no page directory of version 2", bar.name)
             return
-        bar.bind(Directory(where, base >> 12 << 12))
+        bar.bind(Directory(aperture, base >> 12 << 12))
 
     def _invalidate(self, value: int) -> None:
         if not value & TRIGGER:
@@ -211,6 +240,8 @@ class Windows:
         self.gmmu.invalidate(lambda one: one.address == address)
 
     def _pramin(self, offset: int) -> tuple[Aperture, int] | None:
+        if not self._window_has_target:
+            return Aperture.VIDEO, ((self._window.value & XAL_WINDOW_MASK) << WINDOW_SHIFT) + offset
         target = TARGETS.get(self._window.value >> 24 & 3)
         if target is None:
             self._log.note("bus", "violation", "BAR0_WINDOW {:#x} has a target that there is not", self._window.value)

@@ -1,8 +1,8 @@
 """The classes of objects: which parents each has, which parameters it takes, and whether a parent has only one of them.
 
-Source: NVIDIA open-gpu-kernel-modules 535.261.03, resource_list.h (parents, multi-instance, parameters, free
-priority). The physical half of the resource manager registers the same classes; that its rows are alike is an
-inference from the class numbers that the CPU forwards to it unchanged.
+Source: resource_list.h of NVIDIA's open kernel modules 535.261.03, and of 570.144 for classes of Hopper and later
+(parents, multi-instance, parameters, free priority). The physical half of the resource manager registers the same
+classes; that its rows are alike is an inference from the class numbers that the CPU forwards to it unchanged.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Kind(enum.Enum):
     BINARY = "object of the closed interface"
     USERMODE = "page of doorbells"
     CONFIDENTIAL = "confidential computing object"
+    DISPLAYS = "displays of a device"
+    DISPLAY = "display engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +106,49 @@ ROWS = (
     _row("FERMI_CONTEXT_SHARE_A", Kind.SHARE, (Kind.GROUP,), params.NV_CTXSHARE_ALLOCATION_PARAMETERS, required=True),
     *(
         _row(name, Kind.CHANNEL, _ON_GROUP, params.NV_CHANNEL_ALLOC_PARAMS, required=True, early=True)
-        for name in ("VOLTA_CHANNEL_GPFIFO_A", "TURING_CHANNEL_GPFIFO_A", "AMPERE_CHANNEL_GPFIFO_A")
+        for name in (
+            "VOLTA_CHANNEL_GPFIFO_A",
+            "TURING_CHANNEL_GPFIFO_A",
+            "AMPERE_CHANNEL_GPFIFO_A",
+            "HOPPER_CHANNEL_GPFIFO_A",
+            "BLACKWELL_CHANNEL_GPFIFO_A",
+            "BLACKWELL_CHANNEL_GPFIFO_B",
+        )
     ),
     _row("UVM_CHANNEL_RETAINER", Kind.RETAINER, _ON_GROUP, layouts.UVM_CHANNEL_RETAINER, required=True, early=True),
     *_family(
-        "TURING_A TURING_COMPUTE_A AMPERE_B AMPERE_COMPUTE_B ADA_A ADA_COMPUTE_A FERMI_TWOD_A KEPLER_INLINE_TO_MEMORY_B",
+        "TURING_A TURING_COMPUTE_A AMPERE_A AMPERE_COMPUTE_A AMPERE_B AMPERE_COMPUTE_B ADA_A ADA_COMPUTE_A FERMI_TWOD_A "
+        "KEPLER_INLINE_TO_MEMORY_B HOPPER_A HOPPER_COMPUTE_A BLACKWELL_B BLACKWELL_COMPUTE_B "
+        "BLACKWELL_INLINE_TO_MEMORY_A",
         Kind.GRAPHICS,
         params.NV_GR_ALLOCATION_PARAMETERS,
     ),
-    *_family("TURING_DMA_COPY_A AMPERE_DMA_COPY_B", Kind.COPY, params.NVB0B5_ALLOCATION_PARAMETERS),
     *_family(
-        "NVC4B0_VIDEO_DECODER NVC7B0_VIDEO_DECODER NVC9B0_VIDEO_DECODER",
+        "TURING_DMA_COPY_A AMPERE_DMA_COPY_A AMPERE_DMA_COPY_B HOPPER_DMA_COPY_A BLACKWELL_DMA_COPY_B",
+        Kind.COPY,
+        params.NVB0B5_ALLOCATION_PARAMETERS,
+    ),
+    *_family(
+        "NVC4B0_VIDEO_DECODER NVC6B0_VIDEO_DECODER NVC7B0_VIDEO_DECODER NVC9B0_VIDEO_DECODER NVB8B0_VIDEO_DECODER NVCFB0_VIDEO_DECODER",
         Kind.VIDEO,
         params.NV_BSP_ALLOCATION_PARAMETERS,
     ),
     *_family(
-        "NVC4B7_VIDEO_ENCODER NVC7B7_VIDEO_ENCODER NVC9B7_VIDEO_ENCODER",
+        "NVC4B7_VIDEO_ENCODER NVC7B7_VIDEO_ENCODER NVC9B7_VIDEO_ENCODER NVCFB7_VIDEO_ENCODER",
         Kind.VIDEO,
         params.NV_MSENC_ALLOCATION_PARAMETERS,
     ),
-    *_family("NVC9D1_VIDEO_NVJPG", Kind.VIDEO, params.NV_NVJPG_ALLOCATION_PARAMETERS),
-    *_family("NVC7FA_VIDEO_OFA NVC9FA_VIDEO_OFA", Kind.VIDEO, params.NV_OFA_ALLOCATION_PARAMETERS, single=True),
+    *_family(
+        "NVC4D1_VIDEO_NVJPG NVC9D1_VIDEO_NVJPG NVB8D1_VIDEO_NVJPG NVCFD1_VIDEO_NVJPG",
+        Kind.VIDEO,
+        params.NV_NVJPG_ALLOCATION_PARAMETERS,
+    ),
+    *_family(
+        "NVC6FA_VIDEO_OFA NVC7FA_VIDEO_OFA NVC9FA_VIDEO_OFA NVB8FA_VIDEO_OFA NVCFFA_VIDEO_OFA",
+        Kind.VIDEO,
+        params.NV_OFA_ALLOCATION_PARAMETERS,
+        single=True,
+    ),
     *_family("GF100_TIMED_SEMAPHORE_SW GP100_UVM_SW", Kind.SOFTWARE, None),
     *(
         _row(name, Kind.EVENT, None, params.NV0005_ALLOC_PARAMETERS, required=True)
@@ -136,6 +160,8 @@ ROWS = (
         for name in ("NV01_MEMORY_LIST_SYSTEM", "NV01_MEMORY_LIST_FBMEM", "NV01_MEMORY_LIST_OBJECT")
     ),
     _row("GT200_DEBUGGER", Kind.DEBUGGER, _DEVICE, params.NV83DE_ALLOC_PARAMETERS, required=True),
+    _row("NV04_DISPLAY_COMMON", Kind.DISPLAYS, _DEVICE, single=True),
+    _row("NVCA70_DISPLAY", Kind.DISPLAY, _DEVICE, single=True),
     _row("NV40_I2C", Kind.I2C, _SUBDEVICE, single=True),
     _row("NV20_SUBDEVICE_DIAG", Kind.DIAGNOSTICS, _SUBDEVICE, single=True),
     _row("GF100_SUBDEVICE_INFOROM", Kind.INFOROM, _SUBDEVICE),
@@ -144,4 +170,4 @@ ROWS = (
 )
 BY_NUMBER = {row.number: row for row in ROWS}
 # a chip has only some of these: its board row lists them
-OF_A_GENERATION = frozenset((Kind.CHANNEL, Kind.GRAPHICS, Kind.COPY, Kind.VIDEO))
+OF_A_GENERATION = frozenset((Kind.CHANNEL, Kind.GRAPHICS, Kind.COPY, Kind.VIDEO, Kind.DISPLAYS, Kind.DISPLAY))

@@ -187,3 +187,74 @@ class THERMAL_LIST(Struct):
     successful: int
     count: int
     instructions: Array[THERMAL_INSTRUCTION]
+
+
+class DISPLAY_INSTANCE_MEMORY(Struct):
+    """NV2080_CTRL_INTERNAL_DISPLAY_WRITE_INST_MEM_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 24, 8
+    LAYOUT = "address:u64@0 size:u64@8 space:u32@16 caching:u32@20"
+    address: int
+    size: int
+    space: int
+    caching: int
+
+
+class DISPLAY_STATIC_INFO(Struct):
+    """NV2080_CTRL_INTERNAL_DISPLAY_GET_STATIC_INFO_PARAMS: ctrl2080internal.h of 570."""
+
+    SIZE, ALIGN = 36, 4
+    LAYOUT = (
+        "capabilities:u32@0 windows:u32@4 remapper:u8@8 heads:u32@12 i2c_port:u32@16 active:u32@20 embedded:u32@24 "
+        "external_mux:u8@28 internal_mux:u8@29 channels:u32@32"
+    )
+    SINCE = "570"
+    capabilities: int
+    windows: int
+    remapper: int
+    heads: int
+    i2c_port: int
+    active: int
+    embedded: int
+    external_mux: int
+    internal_mux: int
+    channels: int
+
+
+class DISPLAY_BRIGHTNESS(Struct):
+    """NV2080_CTRL_INTERNAL_INIT_BRIGHTC_STATE_LOAD_PARAMS: ctrl2080internal.h."""
+
+    SIZE, ALIGN = 4104, 4
+    LAYOUT = "status:u32@0 size:u16@4 data:u8[4096]@6"
+    status: int
+    size: int
+    data: Array[int]
+
+
+class DISPLAY_HEADS(Struct):
+    """NV0073_CTRL_SYSTEM_GET_NUM_HEADS_PARAMS: ctrl0073system.h."""
+
+    SIZE, ALIGN = 12, 4
+    LAYOUT = "subdevice:u32@0 flags:u32@4 heads:u32@8"
+    subdevice: int
+    flags: int
+    heads: int
+
+
+class DISPLAY_HEAD_MASK(Struct):
+    """NV0073_CTRL_SPECIFIC_GET_ALL_HEAD_MASK_PARAMS: ctrl0073specific.h."""
+
+    SIZE, ALIGN = 8, 4
+    LAYOUT = "subdevice:u32@0 mask:u32@4"
+    subdevice: int
+    mask: int
+
+
+class DISPLAYS_SUPPORTED(Struct):
+    """NV0073_CTRL_SYSTEM_GET_SUPPORTED_PARAMS: ctrl0073system.h."""
+
+    SIZE, ALIGN = 12, 4
+    LAYOUT = "subdevice:u32@0 displays:u32@4 with_ddc:u32@8"
+    subdevice: int
+    displays: int
+    with_ddc: int

@@ -26,6 +26,11 @@ class MemoryMap:
         """The page that BAR 2's address space begins with."""
         return self.usable + PAGE
 
+    @property
+    def sec2_program(self) -> int:
+        """Where the firmware puts what SEC2 is to run."""
+        return self.usable + 2 * PAGE
+
 
 def divide(reserved_start: int, total: int) -> MemoryMap:
     """Return the map for a firmware whose protected region begins at `reserved_start`.

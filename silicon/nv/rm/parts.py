@@ -70,6 +70,11 @@ class Chip(Protocol):
         ...
 
     @property
+    def mmu_version(self) -> int:
+        """The version of the format of page tables."""
+        ...
+
+    @property
     def generation(self) -> int:
         """The generation of PCI Express that the card speaks."""
         ...

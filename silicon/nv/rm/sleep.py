@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringup.autogen.nv import status
+from ringup.silicon.nv.common.pages import PAGE, runs
 from ringup.silicon.nv.rm.objects import Paged
 from ringup.silicon.nv.rm.parts import Aperture, Channel, PhysicalMemory, RmError
 
 if TYPE_CHECKING:
     from ringup.silicon.nv.rm.manager import Manager
 
-PAGE = 4096
 # GUESS: the bound for a hostile CPU
 MAX_REGIONS = 1 << 16
 
@@ -36,13 +36,17 @@ class Region:
 
 @dataclass(slots=True)
 class Saving:
-    """The save area, the regions, and where the firmware's own memory goes. `own_bytes`: how much of that was saved."""
+    """The save area, the regions, and where the firmware's own memory goes. `own_bytes`: how much of that was saved.
+
+    `metadata`: the bus address of those that say where the protected region goes; 0 if the firmware is not told.
+    """
 
     area: Paged
     wanted: int
     own_at: int
     regions: list[Region] = field(default_factory=list)
     own_bytes: int = 0
+    metadata: int = 0
 
     def add(self, region: Region) -> None:
         """Add a region. Raises `RmError` if it does not fit."""
@@ -67,15 +71,7 @@ def fits(memory: Paged, offset: int, size_bytes: int) -> bool:
 
 def _runs(memory: Paged, offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
     """Return a memory's pieces without gaps: address and bytes. Offsets are multiples of a page."""
-    pages = memory.pages[offset // PAGE : (offset + size_bytes) // PAGE]
-    start, length = pages[0], PAGE
-    for page in pages[1:]:
-        if page == start + length:
-            length += PAGE
-        else:
-            yield start, length
-            start, length = page, PAGE
-    yield start, length
+    return runs(memory.pages[offset // PAGE : (offset + size_bytes) // PAGE])
 
 
 def _move(memory: PhysicalMemory, region: Region, area: Paged, *, back: bool) -> None:

@@ -16,6 +16,7 @@ CHIPS = {
     "tu102": (0x1E37, 16 << 30, "Tesla T10"),
     "ga102": (0x2236, 24 << 30, "NVIDIA A10"),
     "ad102": (0x26B9, 48 << 30, "NVIDIA L40S"),
+    "gb202": (0x2BB5, 96 << 30, "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
 }
 # an address that is not the offset of anything
 HOST = 0x1_0000_0000
@@ -299,9 +300,21 @@ def gsp():
             vram_bytes=vram,
             bar1_bytes=256 << 20,
             generation=4,
+            mmu_version=3 if chip == "gb202" else 2,
         )
         firmware = GspFirmware(row, memory, card, clock, EventLog(clock))
         return Cpu(firmware, memory, card, clock, **cpu)
+
+    return make
+
+
+@pytest.fixture
+def cpu_of():
+    """Return a function that makes the CPU's side of a whole card's firmware; `HOST` is in the card's reach."""
+
+    def make(card, **cpu):
+        firmware = card.firmware_of_gsp
+        return Cpu(firmware, firmware.memory, card, card.clock, **cpu)
 
     return make
 

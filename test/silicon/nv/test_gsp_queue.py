@@ -221,7 +221,7 @@ def test_unloading_answers_stops_and_frees(up):
     cpu = up()
     cpu.root()
     assert cpu.call(47, struct.pack("<BB2xI", 0, 0, 0)).result == 0
-    assert cpu.card.named("suspended") == [()]
+    assert cpu.card.named("suspended") == [(0,)]
     assert cpu.call(70, struct.pack("<I4xQQ", 1, 0, 47)) is None
     cpu.firmware.unload()
     # the next start has new queues and sequence numbers

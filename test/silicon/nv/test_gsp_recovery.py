@@ -194,9 +194,9 @@ def sleep_area(cpu, regions, *, area_pages=8):
     return area
 
 
-def fall_asleep(cpu):
+def fall_asleep(cpu, metadata=0):
     assert cpu.call(UNLOADING, struct.pack("<BB2xI", 1, 0, 3)).result == OK
-    assert cpu.card.named("suspended") == [()]
+    assert cpu.card.named("suspended") == [(metadata,)]
     cpu.firmware.unload()
 
 
@@ -273,7 +273,8 @@ def test_570_halts_channels_and_saves_its_own_memory_only(up):
     assert cpu.call(ALLOC_MEMORY, memory_list(client, 0xCAF00003, SYSTEM_LIST, area)).result == OK
     assert cpu.control(inner, subdevice, BEGIN, struct.pack("<IIB7xQ", client, 0xCAF00003, 1, HOST))[0] == OK
     cpu.memory.write(Aperture.VRAM, session.map.bar1_root + 8, b"an entry")
-    fall_asleep(cpu)
+    # where FBSR_INIT said that the firmware's region goes
+    fall_asleep(cpu, metadata=HOST)
     cpu.memory.pages = {key: page for key, page in cpu.memory.pages.items() if key[0] is Aperture.SYSMEM}
     cpu.card.calls.clear()
     wake(cpu)

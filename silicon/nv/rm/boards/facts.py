@@ -169,6 +169,20 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True)
+class Display:
+    """The display engine of a board without connectors. `heads`, `outputs` (SORs), `windows`: masks of what it has.
+
+    `vector`, `low_latency_vector`: of its interrupts, the second for the times of heads.
+    """
+
+    heads: int
+    outputs: int
+    windows: int
+    vector: int
+    low_latency_vector: int
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """Everything about a chip that the resource manager tells. `per_runlist_channels`: channel numbers are counted on
     each runlist; otherwise over the chip.
@@ -191,6 +205,9 @@ class Board:
     fault_method_buffer_bytes: int
     # the BIOS's version and the board maker's part of it, as the ROM has them
     bios: tuple[int, int]
+    # what a doorbell's token must have beside runlist and channel
+    doorbell_enable: int = 0
+    display: Display | None = None
 
     def engine(self, nv2080_type: int) -> Engine | None:
         """Return the engine that callers name by NV2080_ENGINE_TYPE_*; None if the chip lacks it."""

@@ -61,6 +61,10 @@ def _kernel_table(request: Request, params: internal.NV2080_CTRL_INTERNAL_INTR_G
             (at.cpu_doorbell, vectors.cpu_doorbell),
         )
     ]
+    if board.display is not None:
+        entries.append((at.display, board.display.vector, NO_VECTOR))
+        if at.display_low:
+            entries.append((at.display_low, board.display.low_latency_vector, NO_VECTOR))
     params.tableLen = len(entries)
     for number, (index, stall, notification) in enumerate(entries):
         entry = params.table[number]

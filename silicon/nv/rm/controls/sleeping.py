@@ -32,13 +32,16 @@ def _begin(request: Request, params: layouts.SAVE_INIT) -> None:
     Since 555 the area is for the firmware's own memory alone: nouveau's r570_fbsr_suspend saves the rest.
     """
     regions = own_offset = 0
-    if "regions" in request.manager.layout(layouts.SAVE_INIT).members():
+    members = request.manager.layout(layouts.SAVE_INIT).members()
+    if "regions" in members:
         _check_type(params.kind)
         regions, own_offset = params.regions, params.own_offset
     if regions > MAX_REGIONS:
         raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"{regions} regions")
     area = _memory(request, params.client, params.memory, Aperture.SYSMEM)
     request.manager.saving = Saving(area, regions, own_offset)
+    if "metadata" in members:
+        request.manager.saving.metadata = params.metadata
 
 
 def _region(request: Request, params: layouts.SAVE_REGION) -> None:

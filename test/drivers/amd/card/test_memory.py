@@ -196,7 +196,7 @@ FAULTS.append((read_only, True))
     ("place", "write"), FAULTS, ids=[f"{place.__name__} {'write' if write else 'read'}" for place, write in FAULTS]
 )
 @pytest.mark.parametrize("chip", TARGETS)
-@pytest.mark.sweep(16)
+@pytest.mark.sweep(10)
 def test_a_fault_names_client_direction_and_buffer_and_the_card_works_on(chip, place, write, engine, opencl):
     radeon = virtual(chip, vram_bytes=512 * MIB)
     with connect(radeon) as card:

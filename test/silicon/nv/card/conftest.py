@@ -26,10 +26,14 @@ class Starter:
     """Starts and stops the GSP of one card. Its memory is one buffer, filled from the start."""
 
     def __init__(self, card: VirtualNvidia, host_bytes: int = 16 << 20) -> None:
-        self.card, self.turing = card, card.chip.name == "tu102"
+        # GA100 starts as Turing does, without FRTS
+        self.card, self.turing = card, card.chip.name in ("tu102", "ga100")
+        self.frts_bytes = 0 if card.chip.name == "ga100" else 1 << 20
         self.images = images.build(card.chip)
         self.buffer = card.alloc_host(host_bytes)
         self._used = 0
+        # where GSP-RM's arguments are; an empty page unless a test has some
+        self.arguments = 0
         command = card.config.read(4, 2)
         card.config.write(4, command | 4, 2)
 
@@ -135,7 +139,8 @@ class Starter:
         """Return the metadata of a boot."""
         files = self.images
         radix = self.radix3(files.gsp)
-        boot_at = FRTS_AT - len(files.bootloader)
+        frts_at = FRTS_AT + (1 << 20) - self.frts_bytes
+        boot_at = frts_at - len(files.bootloader)
         elf_at = (boot_at - len(files.gsp)) >> 16 << 16
         heap_at = (elf_at - heap_bytes) >> 20 << 20
         start = heap_at - (1 << 20)
@@ -144,8 +149,8 @@ class Starter:
             sysmemAddrOfBootloader=self.put(files.bootloader), sizeOfBootloader=len(files.bootloader),
             sysmemAddrOfSignature=self.put(files.signature), sizeOfSignature=len(files.signature),
             nonWprHeapOffset=start - (1 << 20), nonWprHeapSize=1 << 20, gspFwWprStart=start, gspFwHeapOffset=heap_at,
-            gspFwHeapSize=elf_at - heap_at >> 20 << 20, gspFwOffset=elf_at, bootBinOffset=boot_at, frtsOffset=FRTS_AT,
-            frtsSize=1 << 20, gspFwWprEnd=FRTS_AT + (1 << 20), fbSize=VRAM, vgaWorkspaceOffset=VRAM - (1 << 20),
+            gspFwHeapSize=elf_at - heap_at >> 20 << 20, gspFwOffset=elf_at, bootBinOffset=boot_at, frtsOffset=frts_at,
+            frtsSize=self.frts_bytes, gspFwWprEnd=FRTS_AT + (1 << 20), fbSize=VRAM, vgaWorkspaceOffset=VRAM - (1 << 20),
             vgaWorkspaceSize=1 << 20,
         )  # fmt: skip
         for name, value in changes.items():
@@ -176,7 +181,7 @@ class Starter:
 
     def start(self, **changes: int) -> int:
         """Start GSP-RM; return the booter's answer. `changes`: other values in the metadata."""
-        assert self.fwsec() == 0
+        assert not self.frts_bytes or self.fwsec() == 0
         return self.load(**changes)
 
     def load(self, **changes: int) -> int:
@@ -184,11 +189,14 @@ class Starter:
         self.reset(GSP)
         if not self.turing:
             self.wr(GSP + PAGE2 + 0x668, 0x111)
-        arguments = self.put(bytes(4096))
-        self.wr(GSP + 0x40, arguments & 0xFFFFFFFF)
-        self.wr(GSP + 0x44, arguments >> 32)
-        self.arguments = arguments
+        self.arguments = self.arguments or self.put(bytes(4096))
+        self.wr(GSP + 0x40, self.arguments & 0xFFFFFFFF)
+        self.wr(GSP + 0x44, self.arguments >> 32)
         return self.booter(self.images.booter_load, self.put(self.layout(**changes)))
+
+    def set_aside(self, size_bytes: int) -> None:
+        """Leave the next bytes of host memory to the test."""
+        self._used += size_bytes
 
     @property
     def active(self) -> bool:

@@ -102,16 +102,41 @@ def test_the_booter_refuses_a_signature_for_another_chip(make_starter):
     assert said(starter.card) == ["the booter: the signature is for ad102, not for ga102"]
 
 
-def test_the_booter_needs_frts_and_a_gsp_that_waits_as_risc_v(board, starter):
+def test_the_booter_needs_frts(board, starter):
     assert starter.load() != 0
     assert said(board) == [f"the booter: FWSEC has not protected {FRTS_AT:#x}"]
-    if starter.turing:
-        return
-    board.violations.clear()
+
+
+def test_on_ga100_the_booter_makes_the_protected_region_without_frts(make_starter):
+    starter = make_starter("ga100")
+    for _ in range(2):
+        starter._used = 0
+        assert starter.start() == 0
+        assert starter.active
+        # the last 128 KiB below the VGA workspace
+        assert starter.rd(WPR2_HI) >> 4 << 12 == VRAM - (1 << 20) - (128 << 10)
+        starter.reset(GSP)
+        assert starter.fwsec(0x19) == 0
+        assert starter.booter(starter.images.booter_unload, 0xFF_0000_00FF) == 0
+        assert starter.rd(WPR2_HI) == 0
+    assert said(starter.card) == []
+
+
+def test_on_ga100_the_booter_refuses_frts(make_starter):
+    starter = make_starter("ga100")
+    starter.frts_bytes = 1 << 20
+    assert starter.load() != 0
+    assert not starter.active
+    assert "ga100 has no FRTS data" in said(starter.card)[0]
+
+
+def test_the_booter_selects_the_gsps_risc_v_core_itself(board, starter):
+    """nova-core leaves the falcon's own core selected."""
     starter.fwsec()
     starter.reset(GSP)
-    assert starter.booter(starter.images.booter_load, starter.put(starter.layout())) != 0
-    assert said(board) == ["the booter: the GSP's BCR_CTRL does not select RISC-V"]
+    assert starter.booter(starter.images.booter_load, starter.put(starter.layout())) == 0
+    assert starter.active
+    assert said(board) == []
 
 
 def test_gsp_rm_is_unloaded_and_starts_again(board, starter):

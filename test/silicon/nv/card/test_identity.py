@@ -13,7 +13,12 @@ VRAM = 512 << 20
 
 @pytest.mark.parametrize(
     ("chip", "boot_0", "device"),
-    [("tu102", 0x162000A1, 0x1E37), ("ga102", 0x172000A1, 0x2236), ("ad102", 0x192000A1, 0x26B9)],
+    [
+        ("tu102", 0x162000A1, 0x1E37),
+        ("ga100", 0x170000A1, 0x20F1),
+        ("ga102", 0x172000A1, 0x2236),
+        ("ad102", 0x192000A1, 0x26B9),
+    ],
 )
 def test_a_driver_finds_chip_and_board(chip, boot_0, device):
     card = VirtualNvidia(chip, vram_bytes=VRAM)
@@ -47,6 +52,17 @@ def test_the_memory_is_as_large_as_its_register_says(board):
     assert [event.text for event in board.violations] == [
         "the CPU reads VRAM 0x20000000, which the board does not have"
     ]
+
+
+def test_ga100_has_turings_register_of_the_memorys_size_and_ampere_fuses():
+    """tu102_gsp_oneinit of nouveau reads the range that is locked at the end of memory, too: here there is none."""
+    card = VirtualNvidia("ga100")
+    value, enabled, low, high = (card.bars[0].read32(at) for at in (0x100CE0, 0x1FA7C8, 0x1FA82C, 0x1FA830))
+    assert (value >> 4 & 0x3F) << (value & 0xF) + 20 == 40 << 30
+    assert enabled & 1
+    assert low >> 4 > high >> 4
+    assert card.bars[0].read32(0x820C04) & 1
+    assert card.log.find("unmodelled") == []
 
 
 def test_the_boot_firmware_is_done_and_display_is_fused_off(board):
@@ -99,10 +115,10 @@ def images(rom):
 
 def test_the_vbios_leads_to_fwsec(board):
     """Follow the ROM as kernel_gsp_vbios_tu102.c and kernel_gsp_fwsec.c do."""
-    rom = b"".join(struct.pack("<I", board.bars[0].read32(0x300000 + at)) for at in range(0, 0xC000, 4))
+    rom = b"".join(struct.pack("<I", board.bars[0].read32(0x300000 + at)) for at in range(0, 0xC800, 4))
     assert board.bars[0].read32(0x3FFFFC) == 0xFFFFFFFF
-    (kind, base), (extension_kind, _) = images(rom)
-    assert (kind, extension_kind) == (0x00, 0xE0)
+    (kind, base), (first_kind, first), (second_kind, _) = images(rom)
+    assert (kind, first_kind, second_kind) == (0x00, 0xE0, 0xE0)
     assert sum(base) % 256 == 0
     bit = base.index(b"\xff\xb8BIT\0")
     header, entry_size, entries = base[bit + 8 : bit + 11]
@@ -111,10 +127,14 @@ def test_the_vbios_leads_to_fwsec(board):
     where = {chr(token): at for token, _, _, at in tokens}
     assert {token: version for token, version, _, _ in tokens}[ord("p")] == 2
     table = struct.unpack_from("<I", base, where["p"])[0]
+    # nova-core reads tables and FWSEC in the second extension
+    second = len(base) + len(first)
+    assert table >= second
     version, header, entry_size, entries, _, _ = rom[table : table + 6]
     assert (version, header, entry_size) == (1, 6, 6)
     application, _, descriptor = struct.unpack_from("<BBI", rom, table + header)
     assert application == 0x85
+    assert descriptor >= second
     head = struct.unpack_from("<I", rom, descriptor)[0]
     turing = board.chip.name == "tu102"
     assert (head & 1, head >> 8 & 0xFF) == (1, 2 if turing else 3)
@@ -123,5 +143,5 @@ def test_the_vbios_leads_to_fwsec(board):
 
 def test_the_rom_bar_shows_the_same_bytes(board):
     board.config.write(0x30, board.config.read(0x30) | 1)
-    assert board.rom.read_block(0, 0xC000) == board.image
-    assert board.rom.read32(0xC000) == 0xFFFFFFFF
+    assert board.rom.read_block(0, 0xC800) == board.image
+    assert board.rom.read32(0xC800) == 0xFFFFFFFF

@@ -111,3 +111,12 @@ def test_the_gsp_interrupts_the_cpu_by_its_vector(tree):
     tree.bars[0].write32(0x110004, 0x40)
     tree.bars[0].write32(LEAF + 6 * 4, 1)
     assert tree.bars[0].read32(LEAF + 6 * 4) == 0
+
+
+def test_pascals_tree_of_turing_is_enabled_by_two_registers_and_read_in_a_third(board):
+    """intr_gp100.c: NV_PMC_INTR_EN_SET, NV_PMC_INTR_EN_CLEAR, NV_PMC_INTR_EN. Others have no model of it."""
+    board.bars[0].write32(0x160, 0xF0F0)
+    board.bars[0].write32(0x180, 0x00F0)
+    board.bars[0].write32(0x140, 0xFFFF_0000)
+    enabled = board.bars[0].read32(0x140)
+    assert (enabled == 0xF000, not board.log.find("unmodelled")) == (board.chip.name == "tu102",) * 2

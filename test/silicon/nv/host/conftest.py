@@ -21,8 +21,8 @@ GRAPHICS, COPY, DECODER = 1, 9, 0x13
 class Bench:
     """A card with channel 5 on a runlist. The GPFIFO lies in its page 1, pushbuffers in page 2."""
 
-    def __init__(self, objects, runlist=1, engine=COPY):
-        self.card = VirtualNvidia("ga102", vram_bytes=512 << 20)
+    def __init__(self, objects, runlist=1, engine=COPY, chip="ga102"):
+        self.card = VirtualNvidia(chip, vram_bytes=512 << 20)
         put = self.card.vram.write
         for table, below in ((ROOT, PD2), (PD2, PD1), (PD1, PD0)):
             put(table, struct.pack("<Q", 2 | below >> 12 << 8))
@@ -133,6 +133,12 @@ def bench():
 def graphics():
     """Return a channel on the graphics runlist, with an object of each of its classes."""
     return Bench({0xC797: GRAPHICS, 0xC7C0: GRAPHICS, 0xA140: GRAPHICS, 0x902D: GRAPHICS, 0xC7B5: COPY}, 0, GRAPHICS)
+
+
+@pytest.fixture
+def ga100():
+    """Return a channel on the graphics runlist of GA100, with its own compute class."""
+    return Bench({0xC697: GRAPHICS, 0xC6C0: GRAPHICS, 0xC6B5: COPY}, 0, GRAPHICS, "ga100")
 
 
 @pytest.fixture

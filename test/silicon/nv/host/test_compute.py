@@ -2,10 +2,14 @@
 
 import ctypes
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from ringup.autogen.nv import methods_3d
 from ringup.silicon.nv.compute.launch import Bank, Pool, Windows
+from ringup.silicon.nv.engines.engine import State
+from ringup.silicon.nv.engines.graphics import Drawing
 from ringup.silicon.nv.engines.shader_memory import ShaderMemory
 from ringup.silicon.shader.common.state import Violation
 
@@ -64,6 +68,11 @@ def test_an_upload_fills_blocks(graphics):
         ([(COMPUTE, 0x3800, 1)], "macro 0 is called, and was never loaded"),
         ([(COMPUTE, 0x500, 1)], "firmware method SET_FALCON00"),
         ([(DRAW, 0x19D0, 1)], "CLEAR_SURFACE of class 0xc797: drawing is not modelled"),
+        (
+            [(DRAW, 0x504, 3 | 0xFC << 8), (DRAW, 0x508, 1), (DRAW, 0x508, 1)],
+            "byte 0x100 of a root table of 0x100 bytes",
+        ),
+        ([(DRAW, 0x504, 0x102), (DRAW, 0x508, 1)], "byte 0x1 of a root table of 0x100 bytes"),
         ([(3, 0x860, 1)], "PIXELS_FROM_CPU_DATA of class 0x902d: drawing is not modelled"),
     ],
 )
@@ -73,6 +82,20 @@ def test_what_the_engine_refuses_stops_the_channel(graphics, words, why):
     code, text = graphics.error
     assert code == CLASS_ERROR
     assert why in text
+
+
+def test_root_tables_keep_the_words_that_are_loaded_one_behind_the_other():
+    """Mesa since 25.2 clears all eight when it makes a queue."""
+    nobody = SimpleNamespace(faulted=lambda fault: False, state=State())
+    drawing = Drawing(0xC797, methods_3d, nobody)
+    for table in range(8):
+        list(drawing.run(0x504, 0, [table]))
+        list(drawing.run(0x508, 0, [1000 * table + word for word in range(64)]))
+    list(drawing.run(0x504, 2, [5 | 8 << 8, 77, 78]))
+    for table, found in enumerate(drawing.root_tables):
+        words = [1000 * table + word for word in range(64)]
+        words[2:4] = (77, 78) if table == 5 else words[2:4]
+        assert struct.unpack("<64I", found) == tuple(words)
 
 
 # SET_REPORT_SEMAPHORE_D: one word, wake the CPU, reduce
@@ -312,3 +335,20 @@ def test_cores_see_memory_by_regions(graphics, core):
     assert (region.gpu_va, region.size_bytes, region.writable) == (0x3000, 61 << 12, True)
     graphics.poke(0x3010, b"seen")
     assert ctypes.string_at(region.pointer + 0x10, 4) == b"seen"
+
+
+@pytest.mark.parametrize("subcontext", [0, 1])
+def test_the_channels_of_a_group_share_their_subcontexts_state(graphics, subcontext):
+    """One sets the address of a report, another one reports; the state ends with the group's last channel."""
+    graphics.push(*graphics.incr(COMPUTE, 0x1B00, 0, 0x8000))
+    other = graphics.second(6)
+    other.slice, other.subcontext = graphics.channel.slice, subcontext
+    graphics.card.engines.remove(graphics.channel)
+    # of another subcontext the address is 0, which is a page too
+    graphics.submit(other, *graphics.incr(COMPUTE, 0x1B08, 7, 1 << 28))
+    assert (graphics.word(0x8000), graphics.word(0)) == ((0, 7) if subcontext else (7, 0))
+    graphics.card.engines.remove(other)
+    graphics.poke(0x8000, bytes(4))
+    graphics.again()
+    graphics.push(*graphics.incr(COMPUTE, 0x1B08, 9, 1 << 28))
+    assert (graphics.word(0x8000), graphics.word(0)) == (0, 9)

@@ -70,7 +70,9 @@ def replaying(graphics):
     graphics.memory = graphics.card.host.allocate(4096)
     graphics.card.engines.replayable.enable((graphics.memory.bus_addr(),))
     graphics.card.engines.core = FaultingCore(0x7_1234_5678)
-    return graphics
+    yield graphics
+    # threads of grids that wait
+    graphics.card.engines.reset()
 
 
 def rd(bench, register):
@@ -97,9 +99,9 @@ def test_a_shaders_fault_waits_in_the_replayable_buffer(replaying):
     assert "waits after read of 0x712345678: PDE" in replaying.card.witness.unfinished()[0].text
 
 
-def test_a_cancelled_fault_stops_its_channel_and_a_replay_is_not_modelled(replaying):
+def test_a_cancelled_fault_stops_its_channel(replaying):
     replaying.push(*launch(replaying))
-    # replay of MMU_INVALIDATE: 4 cancels all, 1 starts
+    # replay of MMU_INVALIDATE: 4 cancels all
     replaying.card.bars[0].write32(INVALIDATE, 1 << 31 | 3 | 4 << 3)
     replaying.card.clock.sleep_us(10)
     assert replaying.error == (
@@ -107,13 +109,22 @@ def test_a_cancelled_fault_stops_its_channel_and_a_replay_is_not_modelled(replay
         "channel 0x00000005, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7_12345000. "
         "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
     )
-    replaying.again()
+
+
+def test_a_replay_without_the_page_faults_again_even_if_a_packet_was_lost(replaying):
+    """Source: an overflow drops packets, and UVM relies on replays to report them again."""
+    buffer = replaying.card.engines.replayable
+    for _ in range(127):
+        buffer.put(bytes(32))
     replaying.push(*launch(replaying))
-    replaying.card.bars[0].write32(INVALIDATE, 1 << 31 | 3 | 1 << 3)
-    replaying.card.clock.sleep_us(10)
-    code, text = replaying.error
-    assert code == MMU_FAULT
-    assert "read of 0x712345678: PDE: replaying an access is not modelled" in text
+    assert (rd(replaying, PUT), replaying.failed) == (127 | OVERFLOW, [])
+    replaying.card.bars[0].write32(GET, 127 | OVERFLOW)
+    for put in (0, 1):
+        replaying.card.bars[0].write32(INVALIDATE, 1 << 31 | 3 | 1 << 3)
+        replaying.card.clock.sleep_us(10)
+        assert (rd(replaying, PUT), replaying.failed) == (put, [])
+    # valid, replayable, of address spaces whose faults are
+    assert struct.unpack("<I", replaying.memory.view[28:32])[0] == VALID | 1 << 30 | 1 << 7
 
 
 def test_the_pointers_of_a_fault_buffer(replaying):

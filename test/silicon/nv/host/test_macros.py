@@ -62,6 +62,28 @@ def test_a_macro_adds_its_parameters_and_reports(graphics, subchannel):
     assert graphics.word(0x8000) == 0x108
 
 
+def test_compute_calls_a_macro_that_3d_has_loaded_and_each_has_its_own_scratch(graphics):
+    """Source: Mesa, sanity_compute in mme_tu104_sim_hw_test.cpp, which ran on Ampere, and nvk_mme.h. The macro reports
+    scratch word 3, and stores its parameter there.
+    """
+    graphics.push(*load(
+        graphics, DRAW, 5,
+        instruction((STATE, 0, IMM, ZERO), (ADD, 1, LOAD0, ZERO), imm=(SCRATCH + 3, 0)),
+        instruction((ADD, ZERO, 1, ZERO), imm=(SCRATCH + 3 | NEXT, 0), out=((OUT_IMM0, ALU0), (0, 0))),
+        instruction(imm=(REPORT | NEXT, 0), out=((OUT_IMM0, OUT_IMM1), (0, 0))),
+        instruction((ADD, ZERO, 0, ZERO), imm=(0x8000, 0), out=((0, OUT_IMM0), (0, ALU0))),
+        instruction(imm=(ONE_WORD >> 16, 0), out=((0, 10), (0, 0)), end=1),
+        instruction(),
+    ))  # fmt: skip
+    graphics.push(*call(graphics, DRAW, 5, 0x77))
+    seen = []
+    for subchannel, parameter in ((COMPUTE, 0x88), (DRAW, 0x99), (COMPUTE, 0xAA)):
+        graphics.push(*call(graphics, subchannel, 5, parameter))
+        seen.append(graphics.word(0x8000))
+    assert graphics.failed == []
+    assert seen == [0, 0x77, 0x88]
+
+
 def test_a_macro_loops_and_branches(graphics):
     """Nine rounds of a loop add 1; a branch leaves out what follows."""
     graphics.push(*load(

@@ -9,15 +9,16 @@ from ringup.compiler.isa.sass import assembly
 from ringup.silicon import nvidia_kernel
 from ringup.silicon.nv.rm.boards import rows
 
+RELEASE = "535.261.03"
 MODULES = Path(__file__).parents[3] / "guest/modules"
 
 
-@pytest.fixture(params=["tu102", "ga102", "ad102"])
+@pytest.fixture(params=["tu102", "ga100", "ga102", "ad102"])
 def client(request, monkeypatch):
     """The client's two modules, and an open card."""
     monkeypatch.syspath_prepend(str(MODULES))
     channels = importlib.import_module("rm_channels")
-    one = channels.rm_client.Rm(nvidia_kernel(request.param, release="535.261.03"))
+    one = channels.rm_client.Rm(nvidia_kernel(request.param, release=RELEASE), RELEASE)
     yield request.param, channels, channels.Card(one)
     one.close()
 
@@ -26,7 +27,7 @@ def test_the_client_is_told_the_row_of_the_chip(client):
     chip, channels, card = client
     told, board = channels.rm_client.card(card.rm), rows.find(chip)
     assert (told["sm_version"], told["sm_count"]) == (board.shaders.sm_version, board.shaders.sm_count)
-    assert (told["warps_per_sm"], told["registers_per_sm"]) == (32 if chip == "tu102" else 48, 65536)
+    assert (told["warps_per_sm"], told["registers_per_sm"]) == ({"tu102": 32, "ga100": 64}.get(chip, 48), 65536)
     assert (told["bus_bits"], told["l2_bytes"]) == (board.frame.bus_bits, board.frame.l2_bytes)
 
 
@@ -40,7 +41,8 @@ def test_the_client_copies_orders_and_makes_contexts(client):
 
 def test_the_client_launches_a_program(client):
     chip, channels, card = client
-    target, store = {"tu102": ("sm_75", "STG.E.SYS"), "ga102": ("sm_86", "STG.E"), "ad102": ("sm_89", "STG.E")}[chip]
+    target = {"tu102": "sm_75", "ga100": "sm_80", "ga102": "sm_86", "ad102": "sm_89"}[chip]
+    store = "STG.E.SYS" if chip == "tu102" else "STG.E"
     source = f"""
     .target {target}
     .kernel number

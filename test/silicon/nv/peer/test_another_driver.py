@@ -21,7 +21,12 @@ FEW = {"matmul": WORK["matmul"]}
 # Around a page, around a large page, and beyond what the driver copies at once.
 SIZES = (1, 3, 255, 4095, 4097, 65537, (2 << 20) + 5, 9 << 20)
 # By chip: what the driver finds, and what it is given to do. It knows no Turing.
-CHIPS = {"ga102": ("sm_86", [7, 6, 2, 48], WORK, SIZES), "ad102": ("sm_89", [12, 6, 2, 48], FEW, SIZES[:3])}
+CHIPS = {
+    "ga102": ("sm_86", [7, 6, 2, 48], WORK, SIZES),
+    "ad102": ("sm_89", [12, 6, 2, 48], FEW, SIZES[:3]),
+    # its cores are not modelled: the driver copies only
+    "gb202": ("sm_120", [12, 8, 2, 48], {}, SIZES[:3]),
+}
 
 
 def check(answer, chip, *names):
