@@ -72,17 +72,18 @@ fresh:
 bench: setup oracles
 	$(BIN)/ringup bench
 
-# Guests run side by side, the longest first: GUESTS of them.
+# Guests run side by side, the longest first: GUESTS of them. GUEST_TESTS: a choice of pytest's marks, as "not long".
 GUESTS ?= 2
+GUEST_TESTS ?=
 guest: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
-	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
+	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder -m "$(GUEST_TESTS)" $(addprefix test/guest/,kfd.py ladder.py driver.py boot.py kfd_cards.py)
 
 # NVIDIA_CHIPS: which tests of which chips run, as pytest's -k has it: ga102, or "ga102 and not later" without rung 7.
 NVIDIA_CHIPS ?=
 nvidia: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
-	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder test/guest/nvidia.py test/guest/nvidia_modules.py test/silicon/nv/peer -k "$(NVIDIA_CHIPS)"
+	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder -m "$(GUEST_TESTS)" test/guest/nvidia.py test/guest/nvidia_modules.py test/silicon/nv/peer -k "$(NVIDIA_CHIPS)"
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.

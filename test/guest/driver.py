@@ -76,7 +76,10 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("driver")
-    with Served(folder, "navi31") as served, Guest(folder / "guest", memory_mib=2048, iommu=True) as guest:
+    with (
+        Served(folder, "navi31") as served,
+        Guest(folder / "guest", memory_mib=2048, iommu=True) as guest,
+    ):
         guest.check("echo 8 > /proc/sys/vm/nr_hugepages; modprobe vfio-pci")
         yield Story(guest, served, guest.plug(served.sockets[0], 1), Forks(guest, boot_files.CHECKOUT))
 

@@ -186,7 +186,10 @@ def booted(folder: Path, *chips: str, small: tuple[int, ...] = ()) -> Iterator[S
     source, code = folder / "squares.cl", folder / "squares.hsaco"
     source.write_text(SOURCE)
     subprocess.run([*CLANG, source, "-o", code], check=True)
-    with Served(folder, *chips, small=small) as served, Guest(folder / "guest", memory_mib=3072) as guest:
+    with (
+        Served(folder, *chips, small=small) as served,
+        Guest(folder / "guest", memory_mib=3072) as guest,
+    ):
         yield Story(guest, served, code, Forks(guest, boot_files.CHECKOUT, "HOME=/root"))
 
 

@@ -99,7 +99,10 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp(f"ladder-{climber.chip}")
     more = MORE_CARDS if climber is NAVI31 else ()
     small = () if climber.bar_mib > 256 else (0,)
-    with Served(folder, climber.chip, *more, small=small) as served, Guest(folder / "guest", memory_mib=3072) as guest:
+    with (
+        Served(folder, climber.chip, *more, small=small) as served,
+        Guest(folder / "guest", memory_mib=3072, served=served) as guest,
+    ):
         yield Story(guest, served, climber)
 
 
@@ -290,6 +293,7 @@ def test_rung_13_vulkan(story, programs):
     assert vulkan_rung.run_all(story.guest, programs, story.climber.not_judged) == []
 
 
+@pytest.mark.long
 @pytest.mark.climbers(NAVI31)
 def test_rung_16_a_language_model(story):
     """This runs before the driver is loaded with a time-out of 3 seconds: the first job waits until its programs are
@@ -356,8 +360,11 @@ def test_rung_12_a_hung_job_is_recovered_by_the_drivers_own_time_out(story, prog
     assert done.status == 0, done.output
 
 
+@pytest.mark.long
 def test_rung_14_tinygrad_over_kfd(story):
-    assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests()) == []
+    """Python and compilers are slow on an emulated processor, so each chip takes its part of the work."""
+    part = CLIMBERS.index(story.climber), len(CLIMBERS)
+    assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests(), part) == []
 
 
 @pytest.mark.climbers(NAVI31, MI300X)

@@ -27,9 +27,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import boot_files
-from qmp import Qmp, QmpError
+from served import Served
 
+from ringup.errors import TransportError
 from ringup.silicon import nvidia_cards, nvidia_firmware
+from ringup.silicon.serve.qmp import Qmp
 from ringup.tools.common.paths import cache_folder
 
 SLOTS = 4  # root ports for cards: slot1 to slot4
@@ -121,12 +123,13 @@ class Guest:
         extra: Sequence[str] = (),
         kernel_options: str = "",
         suite: str = "",
+        served: Served | None = None,
     ) -> None:
         """Describe a guest whose files are placed in `folder`.
 
         `cards` are vfio-user sockets, plugged into slot 1 and the following ones before the machine starts. `extra` is
         added to the emulator's command line, `kernel_options` to the kernel's. `suite`: of Debian, whose newest kernel
-        it is; by default it is Debian 12's 6.12.
+        it is; by default it is Debian 12's 6.12. `served`: cards that slow its clock while they are behind.
         """
         if len(cards) > SLOTS:
             raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
@@ -137,6 +140,7 @@ class Guest:
         self._extra = tuple(extra)
         self._kernel_options = kernel_options
         self._suite = suite
+        self._served = served
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._monitor: Qmp | None = None
@@ -202,6 +206,7 @@ class Guest:
                 "-object",
                 "monitor-qmp,id=qmp,chardev=monitor",
             ),
+            *self._clock_options(),
             *("-chardev", f"file,id=console,path={self.folder}/console", "-serial", "chardev:console"),
             *("-fw_cfg", f"name=etc/pci-optionrom-exec,file={self.folder}/no-option-roms"),
             *boot_files.HOST_ROOT,
@@ -243,9 +248,9 @@ class Guest:
 
     def wait_for(self, condition: str, timeout_s: float) -> None:
         """Run the command `condition` until its status is 0. Raises `GuestFailed` when that takes too long."""
-        end = time.monotonic() + timeout_s
+        end = self._now_s() + timeout_s
         while self.run(condition).status:
-            if time.monotonic() >= end:
+            if self._now_s() >= end:
                 raise self._failure(f"waiting for {condition!r}: not within {timeout_s} s")
             time.sleep(0.3)
 
@@ -276,7 +281,7 @@ class Guest:
             raise GuestFailed(f"{command}: the guest is not up")
         try:
             return self._monitor.command(command, **arguments)
-        except QmpError as error:
+        except TransportError as error:
             raise self._failure(str(error)) from error
 
     def address(self, slot: int) -> str:
@@ -307,7 +312,7 @@ class Guest:
             told = self._monitor.wait_event(
                 ("DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR"), since, HOTPLUG_S, device=name
             )
-        except QmpError as error:
+        except TransportError as error:
             raise self._failure(f"unplugging slot {slot}: {error}") from error
         if told["event"] != "DEVICE_DELETED":
             raise self._failure(f"unplugging slot {slot}: the guest refused")
@@ -356,6 +361,21 @@ class Guest:
             process.terminate()
             boot_files.wait(process, POWEROFF_S)
 
+    def _clock_options(self) -> list[str]:
+        """Return the options for a second monitor, with which cards slow the guest's clock."""
+        if self._served is None:
+            return []
+        path = self.folder / "clock"
+        self._served.slows(path)
+        return [
+            *("-chardev", f"socket,id=clock,path={path},server=on,wait=off"),
+            *("-object", "monitor-qmp,id=clock-qmp,chardev=clock"),
+        ]
+
+    def _now_s(self) -> float:
+        """Return the time that has passed for the guest, in which commands' bounds count."""
+        return time.monotonic() - (0.0 if self._served is None else self._served.stopped_s)
+
     def _devices(self) -> list[str]:
         devices = (
             ["intel-iommu,intremap=on,caching-mode=on"] if self._iommu else []
@@ -369,11 +389,11 @@ class Guest:
 
     def _run(self, root: str, command: str, timeout_s: float) -> Result:
         nonce = secrets.token_hex(8)
-        started = time.monotonic()
+        started = self._now_s()
         packed = base64.b64encode(command.encode()).decode()
         self._send(f"{nonce} {root} {timeout_s} {packed}", f"running {command!r}")
         result = self._await(nonce, timeout_s + GRACE_S, f"running {command!r}")
-        if result.status in TIMED_OUT and time.monotonic() - started >= timeout_s:
+        if result.status in TIMED_OUT and self._now_s() - started >= timeout_s:
             raise self._failure(f"running {command!r}: not done within {timeout_s} s", result.output)
         return result
 
@@ -388,10 +408,12 @@ class Guest:
     def _await(self, nonce: str, timeout_s: float, doing: str) -> Result:
         """Wait for the answer to one request. Answers to abandoned requests are kept."""
         assert self._channel is not None
-        end = time.monotonic() + timeout_s
+        end = self._now_s() + timeout_s
         while nonce not in self._answers:
-            left_s = end - time.monotonic()
-            if left_s <= 0 or not select.select([self._channel], [], [], left_s)[0]:
+            left_s = end - self._now_s()
+            if left_s > 0 and not select.select([self._channel], [], [], left_s)[0]:
+                continue
+            if left_s <= 0:
                 raise self._failure(f"{doing}: the guest did not answer within {timeout_s} s")
             try:
                 piece = self._channel.recv(1 << 20)

@@ -48,8 +48,9 @@ IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the mark of tests that only some chips take."""
+    """Name the marks."""
     config.addinivalue_line("markers", "climbers(*rows): the chips that climb this rung, by default all")
+    config.addinivalue_line("markers", "long: minutes, of which a slow computer has none to spare in `.ci/run`")
 
 
 class ByGuest(LoadScopeScheduling):

@@ -1,7 +1,7 @@
 """Virtual cards served to guests from this process: their loop runs in a thread of its own, which alone touches them.
 
 with Served(folder, "navi31", "navi33") as served:
-    with Guest(folder / "guest", cards=served.sockets[:1]) as guest:
+    with Guest(folder / "guest", cards=served.sockets[:1], served=served) as guest:
         served.mark("the driver loads")
         ...
         assert not served.call(lambda: served.cards[0].violations)
@@ -10,8 +10,8 @@ with Served(folder, "navi31", "navi33") as served:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,12 +22,14 @@ from ringup.silicon.amd.board.chips import find
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import Event
 from ringup.silicon.serve.vfio_user import VfioUserServer
-from ringup.silicon.shader.amd.translator.translations import Beside
+from ringup.silicon.shader.host.beside import Beside
 from ringup.tools.cards import access_log
 
 Result = TypeVar("Result")
 # TIMEOUT: one step of a model, and the steps before it.
 CALL_S = 120.0
+# of a guest, beside 0.1 s in which it runs
+LONG_SPELL_S = 3.0
 SMALL_BYTES = 256 << 20
 QUIET = frozenset({"read", "write", "packet"})
 
@@ -46,7 +48,7 @@ class Served:
         self._beside = Beside()
         # Radeons, and NVIDIA cards by the names of their chips
         self.cards: tuple[Any, ...] = tuple(
-            nvidia_card(chip, clock=clock)
+            nvidia_card(chip, clock=clock, beside=self._beside)
             if chip in nvidia_cards()
             else make(
                 chip,
@@ -95,6 +97,24 @@ class Served:
     def call(self, action: Callable[[], Result]) -> Result:
         """Run `action` in the cards' thread, between two accesses of a guest, and return its result."""
         return self._server.call(action).result(CALL_S)
+
+    def slows(self, monitor: Path) -> None:
+        """Slow the clock of the guest whose emulator has a monitor there, while the cards are behind."""
+        self._server.slow(str(monitor))
+
+    @contextmanager
+    def long_programs(self) -> Iterator[None]:
+        """Stop the guest nearly all of the time while cards compute: these programs are long, and end."""
+        self._server.let_compute(LONG_SPELL_S)
+        try:
+            yield
+        finally:
+            self._server.let_compute()
+
+    @property
+    def stopped_s(self) -> float:
+        """How long guests have been stopped, because the cards were behind."""
+        return self._server.stopped_s
 
     def mark(self, text: str) -> None:
         """Write a remark into the access log."""

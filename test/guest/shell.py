@@ -129,7 +129,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
     chips = [name.removeprefix(VIRTUAL) for name in args.card]
     with Served(folder, *chips, log=bool(chips)) as served:
         try:
-            return _boot(args, folder, (*served.sockets, *args.socket))
+            return _boot(args, folder, (*served.sockets, *args.socket), served)
         finally:
             mistakes = [f"{name}: {seen}" for place, name in enumerate(args.card) for seen in served.violations(place)]
             for line in mistakes[:MAX_MISTAKES]:
@@ -138,14 +138,16 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
                 _tell(f"... and {len(mistakes) - MAX_MISTAKES} more mistakes")
 
 
-def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
+def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path], served: Served) -> int:
     with ExitStack() as stack:
         listener: socket.socket | None = None
         extra: list[str] = []
         if args.command is None:
             listener, extra = _listen(stack, folder / "terminal")
             _tell(f"booting, with {', '.join([*args.card, *map(str, args.socket)])}")
-        guest = Guest(folder / "guest", memory_mib=args.memory >> 20, iommu=args.iommu, cards=cards, extra=extra)
+        guest = Guest(
+            folder / "guest", memory_mib=args.memory >> 20, iommu=args.iommu, cards=cards, extra=extra, served=served
+        )
         stack.enter_context(guest)
         if listener is None:
             result = guest.run(args.command, BOUND_S)

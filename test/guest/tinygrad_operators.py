@@ -1,5 +1,9 @@
 """Runs in the guest, in the interpreter that has tinygrad: compares its operators on a card with NumPy. Status 0 when
 all are right.
+
+    python tinygrad_operators.py INDEX PARTS
+
+Every PARTS-th operator is taken, from the one with this index on.
 """
 
 import sys
@@ -110,8 +114,10 @@ OPERATORS = {  # name: (what tinygrad computes, what NumPy does, relative tolera
 
 
 def main():
+    index, parts = map(int, sys.argv[1:])
+    chosen = dict(list(OPERATORS.items())[index::parts])
     wrong = 0
-    for name, (ours, numpys, tolerance) in OPERATORS.items():
+    for name, (ours, numpys, tolerance) in chosen.items():
         found, wanted = np.asarray(ours().numpy(), np.float64), np.asarray(numpys(), np.float64)
         if found.shape != wanted.shape:
             said = f"shape {found.shape}, not {wanted.shape}"
@@ -121,7 +127,7 @@ def main():
         if said:
             wrong += 1
             sys.stdout.write(f"{name}: {said}\n")
-    sys.stdout.write(f"{len(OPERATORS) - wrong} operators are right\n")
+    sys.stdout.write(f"{len(chosen) - wrong} operators are right\n")
     return 1 if wrong else 0
 
 

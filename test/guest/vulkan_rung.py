@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import boot_files
@@ -33,25 +33,35 @@ class Driver:
     # a word of the devices' names
     word: str
     description: str
+    # where its libraries are, if they are not the system's
+    libraries: str = ""
+    # what it does not run, with the reason, by file; and the same on one chip
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    lacks_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def environment(self) -> str:
         """What makes the Vulkan library load this driver, and no other: on an emulated processor each takes seconds."""
-        return f"VK_DRIVER_FILES={self.description}"
+        libraries = f"LD_LIBRARY_PATH={self.libraries} " if self.libraries else ""
+        return f"{libraries}VK_DRIVER_FILES={self.description}"
 
 
 RADV = Driver("RADV", "/usr/share/vulkan/icd.d/radeon_icd.json")
-NVK = Driver("NVK", "/usr/share/vulkan/icd.d/nouveau_icd.json")
 WIDE = "wave=64"  # NVIDIA's waves have 32 lanes
-# What Debian 13's NVK does not run, with the reason, by file.
-NVK_LACKS = {
-    "matrix16": "its compiler has no matrix instructions",
-    "matrix8": "its compiler has no matrix instructions",
-    "atomics": "its compiler makes ATOMS.ADD of a type that the instruction lacks; nvdisasm prints it as INVALID3",
-}
-# The same on one chip. A half that another kind of unit reads takes 8 cycles (Mesa's sm75_instr_latencies.rs).
+# By file, the types of factors and sums (VkComponentTypeKHR) of the programs that multiply by matrix instructions.
+MATRICES = {"matrix16": "0 0 1 1", "matrix8": "3 3 5 5"}
+# A half that another kind of unit reads takes 8 cycles (Mesa's sm75_instr_latencies.rs).
 NVK_EARLY = "its compiler leaves 6 cycles between HADD2 and F2F or PRMT, where Mesa since 25.2 leaves 8 on Turing"
-NVK_LACKS_ON = {"tu102": {"float16": NVK_EARLY, "lanesf": NVK_EARLY}}
+# Debian 13's, of Mesa 25.0.7
+NVK = Driver(
+    "NVK",
+    "/usr/share/vulkan/icd.d/nouveau_icd.json",
+    lacks={
+        **dict.fromkeys(MATRICES, "its compiler has no matrix instructions"),
+        "atomics": "its compiler makes ATOMS.ADD of a type that the instruction lacks; nvdisasm prints it as INVALID3",
+    },
+    lacks_on={"tu102": {"float16": NVK_EARLY, "lanesf": NVK_EARLY}},
+)
 # Its compiler rounds between product and sum of a precise fma(), as Vulkan allows.
 NVK_UNFUSED = ("float16", "float32", "float64")
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
@@ -101,9 +111,23 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def for_nvk(chip: str) -> list[Shader]:
-    """Return the shaders that NVK can run on a chip, as it can run them."""
-    lacks = NVK_LACKS | NVK_LACKS_ON.get(chip, {})
+def later_nvk(suite: str) -> Driver:
+    """Return the NVK of a later Debian suite. It is fetched if it is missing."""
+    cache = cache_folder()
+    root = boot_files.set_up("root.sh", cache / "guest-root")
+    folder = boot_files.set_up("modules/mesa.sh", cache / f"guest-mesa-{suite}", suite, root)
+    lacks = {
+        "atomics": "its compiler stops at a floating-point atomic in shared memory",
+        "fetching": "it reads texels by TLD.SCR, whose meaning no public source says; the card refuses it",
+    }
+    return Driver("NVK", f"{folder}/nouveau_icd.json", f"{folder}/usr/lib/x86_64-linux-gnu", lacks)
+
+
+def for_nvk(chip: str, driver: Driver = NVK, offered: Iterable[str] = ()) -> list[Shader]:
+    """Return the shaders that NVK can run on a chip, as it can run them. `offered`: the lines of `dispatch matrices`;
+    a program of matrices is run with each shape of its types.
+    """
+    lacks = {**driver.lacks, **driver.lacks_on.get(chip, {})}
     chosen: dict[str, Shader] = {}
     for shader in (*SHADERS, *MORE):
         if shader.file in lacks or WIDE in shader.options:
@@ -111,9 +135,23 @@ def for_nvk(chip: str) -> list[Shader]:
         # It has one family of queues, for graphics and compute.
         options = tuple(option for option in shader.options if option != COMPUTE)
         arguments = {**shader.arguments, "fused": False} if shader.file in NVK_UNFUSED else shader.arguments
-        own = replace(shader, options=options, arguments=arguments)
-        chosen.setdefault(own.name, own)
+        own = [replace(shader, options=options, arguments=arguments)]
+        if shader.file in MATRICES:
+            own = [_of_shape(own[0], shape) for shape in _shapes(offered, MATRICES[shader.file])]
+        for one in own:
+            chosen.setdefault(one.name, one)
     return list(chosen.values())
+
+
+def _shapes(offered: Iterable[str], types: str) -> list[tuple[int, int, int]]:
+    """Return rows, columns and depth of the products of some types."""
+    found = (re.fullmatch(rf"MATRIX (\d+) (\d+) (\d+) {types}", line) for line in offered)
+    return [(int(one[1]), int(one[2]), int(one[3])) for one in found if one]
+
+
+def _of_shape(shader: Shader, shape: tuple[int, int, int]) -> Shader:
+    variant = "x".join(map(str, shape))
+    return replace(shader, arguments={**shader.arguments, "shape": shape}, variant=variant)
 
 
 def install(guest: Guest, folder: Path, shaders: Iterable[Shader] = SHADERS) -> None:
@@ -131,11 +169,20 @@ def run_all(guest: Guest, folder: Path, not_judged: Mapping[str, str]) -> list[s
     return complaints(run(guest, [shader for shader in SHADERS if shader.file not in not_judged]))
 
 
-def run_on_nvk(guest: Guest, folder: Path, chip: str) -> list[str]:
+def run_on_nvk(guest: Guest, folder: Path, chip: str, driver: Driver = NVK) -> list[str]:
     """Run the shaders on NVK that it can run on a chip, and return what is wrong."""
-    chosen = for_nvk(chip)
+    offered: list[str] = []
+    if not MATRICES.keys() <= driver.lacks.keys():
+        install(guest, folder, ())
+        told = guest.trixie(f"cd {FOLDER} && {driver.environment} ./dispatch matrices device={driver.word}")
+        if told.status:
+            return [f"the matrices of the device: status {told.status}: {told.output.strip()}"]
+        offered = told.output.splitlines()
+    chosen = for_nvk(chip, driver, offered)
+    missing = MATRICES.keys() - driver.lacks.keys() - {shader.file for shader in chosen}
     install(guest, folder, chosen)
-    return complaints(run(guest, chosen, NVK))
+    wrong = [f"{file}: the device has no such matrices" for file in sorted(missing)]
+    return wrong + complaints(run(guest, chosen, driver))
 
 
 def complaints(outcomes: Iterable[Outcome]) -> list[str]:
@@ -171,7 +218,7 @@ def _run_some(guest: Guest, shaders: Sequence[Shader], driver: Driver) -> list[O
     jobs = [shlex.join(_job(shader, case, driver)) for shader, case in zip(shaders, cases, strict=True)]
     tell = "RADV_DEBUG=shaderstats,nocache " if driver is RADV and any(shader.uses for shader in shaders) else ""
     program = f"{driver.environment} {tell}./dispatch {' -- '.join(jobs)}"
-    command = f"cd {FOLDER}; rm -f {ANSWERS}; {program}; s=$?; echo ANSWERS; base64 -w 0 {ANSWERS}; exit $s"
+    command = f"cd {FOLDER}; : >{ANSWERS}; {program}; s=$?; echo ANSWERS; base64 -w 0 {ANSWERS}; exit $s"
     result = guest.trixie(command, timeout_s=SHADER_S + 20 * len(shaders))
     told, _, packed = result.output.partition("ANSWERS\n")
     answers = base64.b64decode(packed)
@@ -254,6 +301,9 @@ def _job(shader: Shader, case: Case, driver: Driver) -> list[str]:
             words.append(f"{'uniform' if binding == case.uniform else 'in'}={_input(shader, binding)}")
         if binding in case.judges:
             words.append(f"out={ANSWERS}")
+        image = case.images.get(binding)
+        if image is not None:
+            words += [image] if isinstance(image, str) else image.options
         if binding in case.arrays:
             words.append(f"array={case.arrays[binding]}")
     return words

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import rm_client
-from rm_client import RELEASE, Region, Rm
+from rm_client import Region, Rm
 
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import classes, methods_copy, methods_host, rm, rm_alloc
@@ -37,8 +37,8 @@ NONSTALL, OS_EVENT = 0x08000000, 0x79
 VASPACE, VIRTUAL, VIDMEM, SYSMEM, GROUP = 0x90F1, 0x70, 0x40, 0x3E, 0xA06C
 # the newest class of each kind that the card has is taken
 CHANNELS = (classes.TURING_CHANNEL_GPFIFO_A, classes.AMPERE_CHANNEL_GPFIFO_A)
-COMPUTES = (classes.TURING_COMPUTE_A, classes.AMPERE_COMPUTE_B, classes.ADA_COMPUTE_A)
-COPIES = (classes.TURING_DMA_COPY_A, classes.AMPERE_DMA_COPY_B)
+COMPUTES = (classes.TURING_COMPUTE_A, classes.AMPERE_COMPUTE_A, classes.AMPERE_COMPUTE_B, classes.ADA_COMPUTE_A)
+COPIES = (classes.TURING_DMA_COPY_A, classes.AMPERE_DMA_COPY_A, classes.AMPERE_DMA_COPY_B)
 USERMODES = (classes.TURING_USERMODE_A, classes.AMPERE_USERMODE_A)
 # the doorbell in the user-mode registers: clc361.h, NVC361_NOTIFY_CHANNEL_PENDING; GP_PUT in USERD: clc56f.h
 DOORBELL, USERMODE_BYTES, GP_PUT = 0x90, 0x10000, 0x8C
@@ -81,7 +81,7 @@ class Card:
 
     def __init__(self, client: Rm) -> None:
         self.rm = client
-        layout = device_controls.NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS.at(RELEASE)
+        layout = device_controls.NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS.at(client.release)
         found = client.control(client.device, device_controls.NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2, layout())
         self._classes = set(found.classList[0 : found.numClasses])
         self._usermode = client.alloc(client.subdevice, self.newest(USERMODES))
@@ -93,7 +93,7 @@ class Card:
 
     def show(self, handle: int, size_bytes: int, descriptor: int) -> Region:
         """Return a view of memory or registers; `descriptor`: a node that shows nothing else yet."""
-        request = rm.nv_ioctl_nvos33_parameters_with_fd.at(RELEASE)(fd=descriptor)
+        request = rm.nv_ioctl_nvos33_parameters_with_fd.at(self.rm.release)(fd=descriptor)
         asked = request.params
         asked.hClient, asked.hDevice, asked.hMemory = self.rm.root, self.rm.device, handle
         asked.length = size_bytes
@@ -111,7 +111,9 @@ class Card:
             attr |= attributes.NVOS32_ATTR_COHERENCY_CACHED << attributes.NVOS32_ATTR_COHERENCY[1]
             attr |= attributes.NVOS32_ATTR_PHYSICALITY_NONCONTIGUOUS << attributes.NVOS32_ATTR_PHYSICALITY[1]
         size_bytes = -(-size_bytes // PAGE) * PAGE
-        params = rm_alloc.NV_MEMORY_ALLOCATION_PARAMS.at(RELEASE)(owner=self.rm.root, size=size_bytes, attr=attr)
+        params = rm_alloc.NV_MEMORY_ALLOCATION_PARAMS.at(self.rm.release)(
+            owner=self.rm.root, size=size_bytes, attr=attr
+        )
         handle = self.rm.alloc(self.rm.device, VIDMEM if vram else SYSMEM, params)
         view = None if vram else self.show(handle, size_bytes, self.rm.open_control())
         return Buffer(self.rm, handle, size_bytes, region=view)
@@ -122,15 +124,15 @@ class Space:
 
     def __init__(self, card: Card) -> None:
         self.card = card
-        space = rm_alloc.NV_VASPACE_ALLOCATION_PARAMETERS.at(RELEASE)()
+        space = rm_alloc.NV_VASPACE_ALLOCATION_PARAMETERS.at(card.rm.release)()
         self.handle = card.rm.alloc(card.rm.device, VASPACE, space)
-        whole = rm_alloc.NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.at(RELEASE)(hVASpace=self.handle)
+        whole = rm_alloc.NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.at(card.rm.release)(hVASpace=self.handle)
         self._whole = card.rm.alloc(card.rm.device, VIRTUAL, whole)
 
     def map(self, buffer: Buffer) -> Buffer:
         """Give memory an address in this space."""
         client = self.card.rm
-        request = rm.NVOS46_PARAMETERS.at(RELEASE)(
+        request = rm.NVOS46_PARAMETERS.at(client.release)(
             hClient=client.root,
             hDevice=client.device,
             hDma=self._whole,
@@ -144,6 +146,9 @@ class Space:
     def allocate(self, size_bytes: int, *, vram: bool = False) -> Buffer:
         """Allocate memory with an address in this space."""
         return self.map(self.card.allocate(size_bytes, vram=vram))
+
+    def adopt(self, channel: int) -> None:
+        """Take a new channel: it needs nothing more here."""
 
     def free(self) -> None:
         """Free the space."""
@@ -163,9 +168,11 @@ class Channel:
         self.space, self.engine = space, engine
         self.card, client = space.card, space.card.rm
         self._memory = space.allocate(CHANNEL_BYTES)
-        group = rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.at(RELEASE)(hVASpace=space.handle, engineType=engine)
+        group = rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.at(client.release)(
+            hVASpace=space.handle, engineType=engine
+        )
         self.group = client.alloc(client.device, GROUP, group)
-        params = rm_alloc.NV_CHANNEL_ALLOC_PARAMS.at(RELEASE)(
+        params = rm_alloc.NV_CHANNEL_ALLOC_PARAMS.at(client.release)(
             gpFifoOffset=self._memory.gpu_va + FIFO, gpFifoEntries=ENTRIES, engineType=engine
         )
         params.hUserdMemory[0], params.userdOffset[0] = self._memory.handle, USERD
@@ -174,13 +181,14 @@ class Channel:
         self.compute = 0
         if engine == GRAPHICS:
             self.compute = self.card.newest(COMPUTES)
-            client.alloc(self.handle, self.compute, rm_alloc.NV_GR_ALLOCATION_PARAMETERS.at(RELEASE)())
+            client.alloc(self.handle, self.compute, rm_alloc.NV_GR_ALLOCATION_PARAMETERS.at(client.release)())
         self.copy = self.card.newest(COPIES)
-        copy = rm_alloc.NVB0B5_ALLOCATION_PARAMETERS.at(RELEASE)(version=1, engineType=max(engine, COPY0))
+        copy = rm_alloc.NVB0B5_ALLOCATION_PARAMETERS.at(client.release)(version=1, engineType=max(engine, COPY0))
         client.alloc(self.handle, self.copy, copy)
-        schedule = channel_controls.NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS.at(RELEASE)(bEnable=1)
+        space.adopt(self.handle)
+        schedule = channel_controls.NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS.at(client.release)(bEnable=1)
         client.control(self.group, channel_controls.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, schedule)
-        token = channel_controls.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS.at(RELEASE)()
+        token = channel_controls.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS.at(client.release)()
         command = channel_controls.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN
         self.token = client.control(self.handle, command, token).workSubmitToken
         self._put = self._next = self.points = 0
@@ -254,14 +262,14 @@ class Channel:
         """Return a node that is ready when the channel's engine sends its interrupt."""
         client = self.card.rm
         node = client.open_control()
-        asked = rm.nv_ioctl_alloc_os_event_t.at(RELEASE)(hClient=client.root, hDevice=client.device, fd=node)
+        asked = rm.nv_ioctl_alloc_os_event_t.at(client.release)(hClient=client.root, hDevice=client.device, fd=node)
         data = bytearray(memory(asked))
         # the event belongs to the node that makes it
         client.system.ioctl(node, 3 << 30 | len(data) << 16 | rm.NV_IOCTL_MAGIC << 8 | rm.NV_ESC_ALLOC_OS_EVENT, data)
         memory(asked)[:] = data
         if status := asked.Status:
             raise rm_client.Refused("an event of the system's", status)
-        params = rm_alloc.NV0005_ALLOC_PARAMETERS.at(RELEASE)(
+        params = rm_alloc.NV0005_ALLOC_PARAMETERS.at(client.release)(
             hParentClient=client.root,
             hSrcResource=client.subdevice,
             hClass=OS_EVENT,

@@ -5,8 +5,9 @@
     rm_client.py uvm     hand the card to nvidia-uvm, which makes channels of its own and waits for each
 
 It is the judge's own, written from the headers of the modules 535.261.03 (nv-ioctl.h, nvos.h, uvm_linux_ioctl.h), which
-autogen/nv holds as facts. Requests that a module refuses raise `Refused`. `System` has all calls of the operating
-system; another object of its shape takes its place where there is no kernel.
+autogen/nv holds as facts, with what later releases changed: the layouts of the release that is loaded are used.
+Requests that a module refuses raise `Refused`. `System` has all calls of the operating system; another object of its
+shape takes its place where there is no kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.structs import Struct, memory
 
-RELEASE = "535.261.03"
+VERSION = Path("/proc/driver/nvidia/version")
 MAJOR, CONTROL_MINOR = 195, 255
 CLIENT, DEVICE, SUBDEVICE = 0x41, 0x80, 0x2080
 Parameters = TypeVar("Parameters", bound=Struct)
@@ -141,18 +142,28 @@ def address(data: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(data))
 
 
+def loaded() -> str:
+    """Return the release of the modules that are loaded."""
+    found = re.search(r"Kernel Module.* (\d+(\.\d+)+) ", VERSION.read_text())
+    if found is None:
+        raise Refused(f"{VERSION} names no release", 0)
+    return found[1]
+
+
 class Rm:
     """A client of the first card, with a device and a subdevice. The card is initialised as long as this is open."""
 
-    def __init__(self, system: System | None = None) -> None:
+    def __init__(self, system: System | None = None, release: str = "") -> None:
+        """`release`: of the modules, by default of those that are loaded."""
         self.system = system or System()
+        self.release = release or loaded()
         self.control_node = self.open_control()
         # opening this node initialises the adapter
         self.card_node = self.open_card()
         self.root = self._root()
         self._next = 0xCAFE0000
-        self.device = self.alloc(self.root, DEVICE, rm_alloc.NV0080_ALLOC_PARAMETERS.at(RELEASE)())
-        self.subdevice = self.alloc(self.device, SUBDEVICE, rm_alloc.NV2080_ALLOC_PARAMETERS.at(RELEASE)())
+        self.device = self.alloc(self.root, DEVICE, rm_alloc.NV0080_ALLOC_PARAMETERS.at(self.release)())
+        self.subdevice = self.alloc(self.device, SUBDEVICE, rm_alloc.NV2080_ALLOC_PARAMETERS.at(self.release)())
 
     def open_control(self) -> int:
         """Open the node of the modules."""
@@ -181,14 +192,14 @@ class Rm:
         return params
 
     def _root(self) -> int:
-        params = rm.NVOS21_PARAMETERS.at(RELEASE)(hClass=CLIENT)
+        params = rm.NVOS21_PARAMETERS.at(self.release)(hClass=CLIENT)
         return int(self.request(rm.NV_ESC_RM_ALLOC, "a client", params).hObjectNew)
 
     def alloc(self, parent: int, number: int, params: Struct | None = None) -> int:
         """Make an object of a class; return its handle. `params` has what the driver filled in."""
         self._next += 1
         body = bytearray(memory(params)) if params is not None else bytearray(1)
-        request = rm.NVOS21_PARAMETERS.at(RELEASE)(
+        request = rm.NVOS21_PARAMETERS.at(self.release)(
             hRoot=self.root,
             hObjectParent=parent,
             hObjectNew=self._next,
@@ -203,7 +214,7 @@ class Rm:
 
     def free(self, handle: int) -> None:
         """Free an object with all below it."""
-        request = rm.NVOS00_PARAMETERS.at(RELEASE)(hRoot=self.root, hObjectOld=handle)
+        request = rm.NVOS00_PARAMETERS.at(self.release)(hRoot=self.root, hObjectOld=handle)
         self.request(rm.NV_ESC_RM_FREE, f"freeing {handle:#x}", request)
 
     def control(self, handle: int, command: int, params: Parameters) -> Parameters:
@@ -214,7 +225,7 @@ class Rm:
 
     def control_bytes(self, handle: int, command: int, body: bytearray) -> bytearray:
         """Carry a control out whose parameters are bytes."""
-        request = rm.NVOS54_PARAMETERS.at(RELEASE)(
+        request = rm.NVOS54_PARAMETERS.at(self.release)(
             hClient=self.root, hObject=handle, cmd=command, params=address(body), paramsSize=len(body)
         )
         self.request(rm.NV_ESC_RM_CONTROL, f"control {command:#010x}", request)
@@ -232,10 +243,10 @@ def uvm_major() -> int:
 class Uvm:
     """An address space of nvidia-uvm."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, release: str) -> None:
         self.system = system
         self.node = system.open(node("nvidia-uvm", uvm_major(), 0))
-        self.ask(uvm.UVM_INITIALIZE, uvm.UVM_INITIALIZE_PARAMS.at(RELEASE)())
+        self.ask(uvm.UVM_INITIALIZE, uvm.UVM_INITIALIZE_PARAMS.at(release)())
 
     def ask(self, number: int, params: UvmRequest) -> None:
         """Do one request: a bare number. `rmStatus` is part of each."""
@@ -248,7 +259,7 @@ class Uvm:
 
 def facts(client: Rm, layout: Any, command: int, members: tuple[str, str], *wanted: int) -> list[int]:
     """Ask for a list of facts by index."""
-    params = layout.at(RELEASE)()
+    params = layout.at(client.release)()
     setattr(params, members[0], len(wanted))
     for place, index in enumerate(wanted):
         getattr(params, members[1])[place].index = index
@@ -258,16 +269,16 @@ def facts(client: Rm, layout: Any, command: int, members: tuple[str, str], *want
 
 def identity(client: Rm, form: int) -> bytes:
     """Return the card's identity, as text or as 16 bytes."""
-    params = gpu.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.at(RELEASE)(flags=form)
+    params = gpu.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.at(client.release)(flags=form)
     client.control(client.subdevice, gpu.NV2080_CTRL_CMD_GPU_GET_GID_INFO, params)
     return bytes(params.data[0 : params.length])
 
 
 def card(client: Rm) -> dict[str, Any]:
     """Return what the card is."""
-    name = gpu.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.at(RELEASE)()
+    name = gpu.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.at(client.release)()
     client.control(client.subdevice, gpu.NV2080_CTRL_CMD_GPU_GET_NAME_STRING, name)
-    ids = bus.NV2080_CTRL_BUS_GET_PCI_INFO_PARAMS.at(RELEASE)()
+    ids = bus.NV2080_CTRL_BUS_GET_PCI_INFO_PARAMS.at(client.release)()
     client.control(client.subdevice, bus.NV2080_CTRL_CMD_BUS_GET_PCI_INFO, ids)
     version, gpcs, tpcs, per_tpc, warps, threads, banks, registers, cores, tensor_cores = facts(
         client,
@@ -316,7 +327,7 @@ def card(client: Rm) -> dict[str, Any]:
 
 def register(client: Rm, space: Uvm) -> None:
     """Hand the card to nvidia-uvm. It makes channels on the copy engines, and waits until each has done something."""
-    params = uvm.UVM_REGISTER_GPU_PARAMS.at(RELEASE)(rmCtrlFd=client.control_node, hClient=client.root)
+    params = uvm.UVM_REGISTER_GPU_PARAMS.at(client.release)(rmCtrlFd=client.control_node, hClient=client.root)
     memory(params)[:16] = identity(client, gpu.NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY)
     space.ask(uvm.UVM_REGISTER_GPU, params)
 
@@ -327,7 +338,7 @@ def main(words: list[str]) -> int:
     if words == ["card"]:
         result: Any = card(client)
     elif words == ["uvm"]:
-        register(client, Uvm(client.system))
+        register(client, Uvm(client.system, client.release))
         result = "registered"
     else:
         sys.stderr.write(f"{__doc__}\n")

@@ -398,23 +398,25 @@ def matmul() -> Case:
     return Case([a, b, M * N_ * 4], {2: ("f4", equal(a @ b))}, options)
 
 
-def matrix16(wave: int) -> Case:
+def matrix16(wave: int, shape: tuple[int, int, int] = (16, 16, 16)) -> Case:
     M, N_, K = 32, 48, 64
     random = draws("matrix16")
     a, b = random.integers(-30, 30, (M, K)).astype("f2"), random.integers(-30, 30, (K, N_)).astype("f2")
     c = random.integers(-1000, 1000, (M, N_)).astype("f4")
     # Whole numbers: no order of the sum causes rounding.
     answer = (a.astype("i8") @ b.astype("i8") + c.astype("i8")).astype("f4")
-    options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{wave},1:{K}")
+    rows, columns, depth = shape
+    options = (f"groups={N_ // columns},{M // rows},1", f"spec=0:{wave},1:{K},2:{rows},3:{columns},4:{depth}")
     return Case([a, b, c], {2: ("f4", equal(answer))}, options)
 
 
-def matrix8(wave: int) -> Case:
+def matrix8(wave: int, shape: tuple[int, int, int] = (16, 16, 16)) -> Case:
     M, N_, K = 48, 32, 64
     random = draws("matrix8")
     a, b = random.integers(-128, 128, (M, K), "i1"), random.integers(-128, 128, (N_, K), "i1")
     answer = a.astype("i4") @ b.astype("i4").T
-    options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{wave},1:{K}")
+    rows, columns, depth = shape
+    options = (f"groups={N_ // columns},{M // rows},1", f"spec=0:{wave},1:{K},2:{rows},3:{columns},4:{depth}")
     return Case([a, b, M * N_ * 4], {2: ("i4", equal(answer))}, options)
 
 

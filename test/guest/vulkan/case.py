@@ -18,6 +18,28 @@ COMPUTE = "queue=compute"
 
 
 @dataclass(frozen=True)
+class Image:
+    """What makes an image of a buffer's bytes, as `dispatch` takes it. `sampling`: None for a storage image, else what
+    its sampler does.
+    """
+
+    view: int
+    format: int
+    size: tuple[int, int, int]
+    layers: int = 1
+    levels: int = 1
+    swizzle: str = "0000"
+    sampling: Sequence[int] | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options behind those of the buffer."""
+        about = (int(self.sampling is not None), self.view, self.format, *self.size, self.layers, self.levels)
+        found = ["image=" + ",".join(map(str, about)) + f",{int(self.swizzle)}"]
+        return found if self.sampling is None else [*found, "sampler=" + ",".join(map(str, self.sampling))]
+
+
+@dataclass(frozen=True)
 class Case:
     """The inputs of a shader, by binding: an array, or a number of zero bytes; and the functions that check its
     outputs. If some are one binding (`arrays`), all are numbered in their order instead.
@@ -29,6 +51,8 @@ class Case:
     uniform: int | None = None  # the binding of a uniform buffer
     # by the last buffer of an array of descriptors: how many buffers it has, which are one binding
     arrays: Mapping[int, int] = field(default_factory=dict)
+    # by binding: the image that has a buffer's bytes, or the options that make it a texel buffer
+    images: Mapping[int, Image | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,11 +66,13 @@ class Shader:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     # A number among the compiler's statistics that must not be 0: the feature that the row tests.
     uses: str = ""
+    # What distinguishes it from other rows with the same options.
+    variant: str = ""
 
     @property
     def name(self) -> str:
         """The row in a few words."""
-        return " ".join((self.file, *self.options))
+        return " ".join((self.file, *self.options, *([self.variant] if self.variant else ())))
 
 
 def equal(expected: Any) -> Judge:

@@ -1,10 +1,19 @@
 // Runs compute shaders through Vulkan 1.3, one after the other, and writes their results.
 //
 //     dispatch SHADER.spv [OPTION]... [-- SHADER.spv [OPTION]...]...
+//     dispatch matrices [device=WORD]     print the shapes and types of cooperative matrices that the device offers
 //
 //     in=FILE          a storage buffer with a file's bytes; buffers have bindings 0, 1, ... of set 0 in the order of their options
 //     zero=BYTES       a storage buffer of zeros
 //     uniform=FILE     a uniform buffer with a file's bytes
+//     image=USE,VIEW,FORMAT,WIDTH,HEIGHT,DEPTH,LAYERS,LEVELS,SWIZZLE
+//                      the buffer named last is an image with its bytes, level by level, and layer by layer in each: USE 0 a storage
+//                      image, 1 one with a sampler; numbers of VkImageViewType and VkFormat; for SWIZZLE four digits of VkComponentSwizzle
+//     sampler=MAG,MIN,MIP,WRAP,BORDER,COMPARE
+//                      its sampler: numbers of VkFilter, VkSamplerMipmapMode, VkSamplerAddressMode, VkBorderColor; COMPARE: one above
+//                      VkCompareOp, 0 for none; default: the nearest texel, of a repeated image
+//     texels=USE,FORMAT
+//                      the buffer named last is a texel buffer: USE 0 for storage, 1 uniform
 //     array=N          the N buffers named last are the elements of one binding
 //     out=FILE         at the end, append the buffer named last to a file
 //     groups=X,Y,Z     workgroups; default 1,1,1
@@ -51,7 +60,15 @@ struct buffer {
   uint32_t elements;  // of the binding that starts here; 0: it belongs to the binding before
   VkBuffer device, staging;
   void *mapped;
+  uint32_t about[9], sampling[6];  // of an image and its sampler, as in the options
+  VkFormat texels;
+  VkImage image;
+  VkImageView view;
+  VkSampler sampler;
+  VkBufferView texel_view;
 };
+enum { USE, VIEW, FORMAT, WIDTH, HEIGHT, DEPTH, LAYERS, LEVELS, SWIZZLE };
+enum { MAG, MIN, MIP, WRAP, BORDER, COMPARE };
 
 // Memory of one kind that the jobs use one after the other. To allocate is slow where accesses to the card are.
 struct pool {
@@ -77,9 +94,10 @@ struct job {
   VkCommandPool commands;
 };
 
+static VkInstance instance;
 static VkPhysicalDevice physical;
 static VkDevice device;
-static struct pool device_pool = {.wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT};
+static struct pool device_pool = {.wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT}, image_pool = {.wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT};
 // cached: what is read back would else come byte by byte over the bus
 static struct pool staging_pool = {
   .wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
@@ -126,6 +144,12 @@ static uint64_t number(const char *text, char **end) {
   return value;
 }
 
+static void parse_numbers(uint32_t *numbers, uint32_t count, const char *text) {
+  char *end;
+  for (uint32_t i = 0; i < count; i++, text = *end == ',' ? end + 1 : end) numbers[i] = number(text, &end);
+  if (*text) quit(1, "what is %s?", text);
+}
+
 static void parse_groups(uint32_t *groups, const char *text) {
   char *end;
   for (int i = 0; i < 3; i++, text = *end == ',' ? end + 1 : end) groups[i] = number(text, &end);
@@ -160,6 +184,23 @@ static const char *value_of(const char *option, const char *name) {
   return strncmp(option, name, length) == 0 && option[length] == '=' ? option + length + 1 : NULL;
 }
 
+static struct buffer *last_buffer(struct job *job) {
+  if (!job->buffer_count) quit(1, "no buffer is named before");
+  return &job->buffers[job->buffer_count - 1];
+}
+
+static void parse_image(struct buffer *buffer, const char *text) {
+  parse_numbers(buffer->about, 9, text);
+  buffer->type = buffer->about[USE] ? VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER : VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+}
+
+static void parse_texels(struct buffer *buffer, const char *text) {
+  uint32_t about[2];
+  parse_numbers(about, 2, text);
+  buffer->type = about[0] ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER;
+  buffer->texels = about[1];
+}
+
 static struct job parse(int count, char **options) {
   if (count < 1) quit(1, "usage: dispatch SHADER.spv [OPTION]... [-- SHADER.spv [OPTION]...]...");
   struct job job = {.shader = options[0], .name = "RADV", .groups = {1, 1, 1}, .steps = 1, .push = "", .wait_s = 60, .counts_from = NOWHERE};
@@ -170,6 +211,9 @@ static struct job parse(int count, char **options) {
     else if ((value = value_of(options[i], "uniform"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER)->in = value;
     else if ((value = value_of(options[i], "zero"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)->size = number(value, &end);
     else if ((value = value_of(options[i], "out")) && job.buffer_count) job.buffers[job.buffer_count - 1].out = value;
+    else if ((value = value_of(options[i], "image"))) parse_image(last_buffer(&job), value);
+    else if ((value = value_of(options[i], "sampler"))) parse_numbers(last_buffer(&job)->sampling, 6, value);
+    else if ((value = value_of(options[i], "texels"))) parse_texels(last_buffer(&job), value);
     else if ((value = value_of(options[i], "groups"))) parse_groups(job.groups, value);
     else if ((value = value_of(options[i], "base"))) parse_groups(job.base, value);
     else if ((value = value_of(options[i], "array"))) join(&job, number(value, &end));
@@ -192,7 +236,6 @@ static struct job parse(int count, char **options) {
 static void find_device(const char *word) {
   VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "dispatch", .apiVersion = VK_API_VERSION_1_3};
   VkInstanceCreateInfo about = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
-  VkInstance instance;
   DO(vkCreateInstance, &about, NULL, &instance);
   VkPhysicalDevice devices[MOST];
   uint32_t count = MOST;
@@ -228,6 +271,26 @@ static bool offers(const char *name) {
   for (uint32_t i = 0; i < count; i++) found |= strcmp(all[i].extensionName, name) == 0;
   free(all);
   return found;
+}
+
+// Prints a line for each: rows, columns and depth, then the types of both factors, of the addend and of the result.
+static void print_matrices(const char *word) {
+  find_device(word);
+  if (!offers(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) return;
+  PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR list =
+    (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+  if (!list) quit(1, "the driver offers cooperative matrices and does not list them");
+  uint32_t count = 0;
+  DO(list, physical, &count, NULL);
+  VkCooperativeMatrixPropertiesKHR *all = calloc(count, sizeof *all);
+  for (uint32_t i = 0; i < count; i++) all[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+  DO(list, physical, &count, all);
+  for (uint32_t i = 0; i < count; i++) {
+    const VkCooperativeMatrixPropertiesKHR *one = &all[i];
+    if (one->scope != VK_SCOPE_SUBGROUP_KHR || one->saturatingAccumulation) continue;
+    printf("MATRIX %u %u %u %d %d %d %d\n", one->MSize, one->NSize, one->KSize, one->AType, one->BType, one->CType, one->ResultType);
+  }
+  free(all);
 }
 
 // Makes the device with all those features that it offers and that shaders may use, and a queue of each family that a
@@ -285,32 +348,81 @@ static struct block allocate(const VkMemoryRequirements *needs, VkDeviceSize siz
   quit(1, "no memory type has properties %#x", wanted);
 }
 
-// Gives a buffer memory of a pool, and returns where the host sees it, if it does.
-static void *place(VkBuffer buffer, struct pool *pool) {
-  VkMemoryRequirements needs;
-  vkGetBufferMemoryRequirements(device, buffer, &needs);
+// Returns a place in a pool's memory.
+static struct block *room(const VkMemoryRequirements *needs, struct pool *pool, VkDeviceSize *at) {
   for (;; pool->at++, pool->used = 0) {
     if (pool->at == MOST) quit(1, "more than %d blocks of memory", MOST);
     struct block *block = &pool->blocks[pool->at];
     if (pool->at == pool->count) {
-      *block = allocate(&needs, needs.size > BLOCK_BYTES ? needs.size : BLOCK_BYTES, pool->wanted);
+      *block = allocate(needs, needs->size > BLOCK_BYTES ? needs->size : BLOCK_BYTES, pool->wanted);
       pool->count++;
     }
-    VkDeviceSize at = (pool->used + needs.alignment - 1) / needs.alignment * needs.alignment;
-    if (at + needs.size > block->size) continue;
-    DO(vkBindBufferMemory, device, buffer, block->memory, at);
-    pool->used = at + needs.size;
-    return block->mapped ? block->mapped + at : NULL;
+    *at = (pool->used + needs->alignment - 1) / needs->alignment * needs->alignment;
+    if (*at + needs->size > block->size) continue;
+    pool->used = *at + needs->size;
+    return block;
   }
+}
+
+// Gives a buffer memory of a pool, and returns where the host sees it, if it does.
+static void *place(VkBuffer buffer, struct pool *pool) {
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(device, buffer, &needs);
+  VkDeviceSize at;
+  struct block *block = room(&needs, pool, &at);
+  DO(vkBindBufferMemory, device, buffer, block->memory, at);
+  return block->mapped ? block->mapped + at : NULL;
 }
 
 static VkBuffer make_buffer(VkDeviceSize size) {
   VkBufferUsageFlags usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
-                             VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+                             VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+                             VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT | VK_BUFFER_USAGE_STORAGE_TEXEL_BUFFER_BIT;
   VkBufferCreateInfo about = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = size, .usage = usage};
   VkBuffer buffer;
   DO(vkCreateBuffer, device, &about, NULL, &buffer);
   return buffer;
+}
+
+static VkImageAspectFlags aspect(VkFormat format) {
+  return format >= VK_FORMAT_D16_UNORM && format <= VK_FORMAT_D32_SFLOAT ? VK_IMAGE_ASPECT_DEPTH_BIT : VK_IMAGE_ASPECT_COLOR_BIT;
+}
+
+static void make_sampler(struct buffer *buffer) {
+  const uint32_t *how = buffer->sampling;
+  VkSamplerCreateInfo about = {
+    VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO, .magFilter = how[MAG], .minFilter = how[MIN], .mipmapMode = how[MIP],
+    .addressModeU = how[WRAP], .addressModeV = how[WRAP], .addressModeW = how[WRAP], .borderColor = how[BORDER],
+    .compareEnable = how[COMPARE] > 0, .compareOp = how[COMPARE] ? how[COMPARE] - 1 : 0, .maxLod = VK_LOD_CLAMP_NONE,
+  };
+  DO(vkCreateSampler, device, &about, NULL, &buffer->sampler);
+}
+
+// Makes the image whose bytes a buffer has, all of it one view.
+static void make_image(struct buffer *buffer) {
+  static const VkImageType types[] = {VK_IMAGE_TYPE_1D, VK_IMAGE_TYPE_2D, VK_IMAGE_TYPE_3D, VK_IMAGE_TYPE_2D, VK_IMAGE_TYPE_1D, VK_IMAGE_TYPE_2D, VK_IMAGE_TYPE_2D};
+  const uint32_t *is = buffer->about;
+  bool cubes = is[VIEW] == VK_IMAGE_VIEW_TYPE_CUBE || is[VIEW] == VK_IMAGE_VIEW_TYPE_CUBE_ARRAY;
+  VkImageCreateInfo about = {
+    VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO, .flags = cubes ? VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT : 0, .imageType = types[is[VIEW]],
+    .format = is[FORMAT], .extent = {is[WIDTH], is[HEIGHT], is[DEPTH]}, .mipLevels = is[LEVELS], .arrayLayers = is[LAYERS],
+    .samples = VK_SAMPLE_COUNT_1_BIT, .usage = VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT |
+    (is[USE] ? VK_IMAGE_USAGE_SAMPLED_BIT : VK_IMAGE_USAGE_STORAGE_BIT),
+  };
+  DO(vkCreateImage, device, &about, NULL, &buffer->image);
+  VkMemoryRequirements needs;
+  vkGetImageMemoryRequirements(device, buffer->image, &needs);
+  VkDeviceSize at;
+  struct block *block = room(&needs, &image_pool, &at);
+  DO(vkBindImageMemory, device, buffer->image, block->memory, at);
+  uint32_t swizzle = is[SWIZZLE];
+  VkImageViewCreateInfo seen = {
+    VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO, .image = buffer->image, .viewType = is[VIEW], .format = is[FORMAT],
+    .components = {swizzle / 1000, swizzle / 100 % 10, swizzle / 10 % 10, swizzle % 10},
+    .subresourceRange = {aspect(is[FORMAT]), 0, is[LEVELS], 0, is[LAYERS]},
+  };
+  DO(vkCreateImageView, device, &seen, NULL, &buffer->view);
+  if (is[USE]) make_sampler(buffer);
 }
 
 static void fill(struct buffer *buffer) {
@@ -328,9 +440,18 @@ static void fill(struct buffer *buffer) {
   if (bytes) memcpy(buffer->mapped, bytes, buffer->size);
   else memset(buffer->mapped, 0, buffer->size);
   free(bytes);
+  if (buffer->about[LEVELS]) make_image(buffer);
+  VkBufferViewCreateInfo texels = {
+    VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO, .buffer = buffer->device, .format = buffer->texels, .range = VK_WHOLE_SIZE,
+  };
+  if (buffer->texels) DO(vkCreateBufferView, device, &texels, NULL, &buffer->texel_view);
 }
 
 static void free_buffer(const struct buffer *buffer) {
+  vkDestroyBufferView(device, buffer->texel_view, NULL);
+  vkDestroySampler(device, buffer->sampler, NULL);
+  vkDestroyImageView(device, buffer->view, NULL);
+  vkDestroyImage(device, buffer->image, NULL);
   vkDestroyBuffer(device, buffer->device, NULL);
   vkDestroyBuffer(device, buffer->staging, NULL);
 }
@@ -372,8 +493,11 @@ static void make_set_layout(struct job *job) {
 }
 
 static VkDescriptorSet make_set(struct job *job) {
-  VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST}};
-  VkDescriptorPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = 2, .pPoolSizes = sizes};
+  VkDescriptorPoolSize sizes[] = {
+    {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, MOST},
+    {VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER, MOST}, {VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, MOST},
+  };
+  VkDescriptorPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = sizeof sizes / sizeof *sizes, .pPoolSizes = sizes};
   DO(vkCreateDescriptorPool, device, &about_pool, NULL, &job->descriptors);
   VkDescriptorSetAllocateInfo about = {
     VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, .descriptorPool = job->descriptors, .descriptorSetCount = 1, .pSetLayouts = &job->set_layout,
@@ -385,9 +509,10 @@ static VkDescriptorSet make_set(struct job *job) {
     element = job->buffers[i].elements ? 0 : element + 1;
     binding += element == 0;
     VkDescriptorBufferInfo buffer = {job->buffers[i].device, 0, VK_WHOLE_SIZE};
+    VkDescriptorImageInfo image = {job->buffers[i].sampler, job->buffers[i].view, VK_IMAGE_LAYOUT_GENERAL};
     VkWriteDescriptorSet write = {
       VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, .dstSet = set, .dstBinding = binding, .dstArrayElement = element, .descriptorCount = 1,
-      .descriptorType = job->buffers[i].type, .pBufferInfo = &buffer,
+      .descriptorType = job->buffers[i].type, .pBufferInfo = &buffer, .pImageInfo = &image, .pTexelBufferView = &job->buffers[i].texel_view,
     };
     vkUpdateDescriptorSets(device, 1, &write, 0, NULL);
   }
@@ -446,6 +571,35 @@ static void copy(VkCommandBuffer commands, VkBuffer from, VkBuffer to, VkDeviceS
   vkCmdCopyBuffer(commands, from, to, 1, &all);
 }
 
+// Makes an image usable, with undefined contents.
+static void lay_out(VkCommandBuffer commands, const struct buffer *buffer) {
+  VkImageMemoryBarrier made = {
+    VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER, .dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT,
+    .oldLayout = VK_IMAGE_LAYOUT_UNDEFINED, .newLayout = VK_IMAGE_LAYOUT_GENERAL, .srcQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+    .dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED, .image = buffer->image,
+    .subresourceRange = {aspect(buffer->about[FORMAT]), 0, VK_REMAINING_MIP_LEVELS, 0, VK_REMAINING_ARRAY_LAYERS},
+  };
+  vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 0, NULL, 0, NULL, 1, &made);
+}
+
+static uint32_t larger(uint32_t size) {
+  return size ? size : 1;
+}
+
+// Copies between an image and its buffer in device memory.
+static void copy_image(VkCommandBuffer commands, const struct buffer *buffer, bool to_image) {
+  const uint32_t *is = buffer->about;
+  VkDeviceSize texels = 0, at = 0;
+  for (uint32_t level = 0; level < is[LEVELS]; level++) texels += (VkDeviceSize)larger(is[WIDTH] >> level) * larger(is[HEIGHT] >> level) * larger(is[DEPTH] >> level) * is[LAYERS];
+  for (uint32_t level = 0; level < is[LEVELS]; level++) {
+    VkExtent3D extent = {larger(is[WIDTH] >> level), larger(is[HEIGHT] >> level), larger(is[DEPTH] >> level)};
+    VkBufferImageCopy part = {.bufferOffset = at, .imageSubresource = {aspect(is[FORMAT]), level, 0, is[LAYERS]}, .imageExtent = extent};
+    if (to_image) vkCmdCopyBufferToImage(commands, buffer->device, buffer->image, VK_IMAGE_LAYOUT_GENERAL, 1, &part);
+    else vkCmdCopyImageToBuffer(commands, buffer->image, VK_IMAGE_LAYOUT_GENERAL, buffer->device, 1, &part);
+    at += buffer->size / texels * extent.width * extent.height * extent.depth * is[LAYERS];
+  }
+}
+
 static VkCommandBuffer begin(VkCommandPool pool) {
   VkCommandBufferAllocateInfo about = {
     VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, .commandPool = pool, .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY, .commandBufferCount = 1,
@@ -473,6 +627,12 @@ static void record_work(struct job *job, VkCommandBuffer commands) {
   make_layout(job, push_bytes);
   make_pipeline(job);
   for (uint32_t i = 0; i < job->buffer_count; i++) copy(commands, job->buffers[i].staging, job->buffers[i].device, job->buffers[i].size);
+  barrier(commands);
+  for (uint32_t i = 0; i < job->buffer_count; i++) {
+    if (!job->buffers[i].image) continue;
+    lay_out(commands, &job->buffers[i]);
+    copy_image(commands, &job->buffers[i], true);
+  }
   if (job->indirect) copy(commands, job->counts.staging, job->counts.device, job->counts.size);
   vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, job->pipeline);
   vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, job->layout, 0, 1, &set, 0, NULL);
@@ -486,6 +646,9 @@ static void record_work(struct job *job, VkCommandBuffer commands) {
 }
 
 static void record_results(const struct job *job, VkCommandBuffer commands) {
+  barrier(commands);
+  for (uint32_t i = 0; i < job->buffer_count; i++)
+    if (job->buffers[i].out && job->buffers[i].image) copy_image(commands, &job->buffers[i], false);
   barrier(commands);
   for (uint32_t i = 0; i < job->buffer_count; i++)
     if (job->buffers[i].out) copy(commands, job->buffers[i].device, job->buffers[i].staging, job->buffers[i].size);
@@ -516,8 +679,8 @@ static void free_job(const struct job *job) {
   vkDestroyDescriptorSetLayout(device, job->set_layout, NULL);
   for (uint32_t i = 0; i < job->buffer_count; i++) free_buffer(&job->buffers[i]);
   if (job->indirect) free_buffer(&job->counts);
-  device_pool.at = staging_pool.at = 0;
-  device_pool.used = staging_pool.used = 0;
+  device_pool.at = image_pool.at = staging_pool.at = 0;
+  device_pool.used = image_pool.used = staging_pool.used = 0;
 }
 
 static void run(struct job *job) {
@@ -543,6 +706,10 @@ static void run(struct job *job) {
 
 int main(int count, char **options) {
   static struct job jobs[MOST_JOBS];
+  if (count > 1 && strcmp(options[1], "matrices") == 0) {
+    print_matrices(parse(count - 1, options + 1).name);
+    return 0;
+  }
   uint32_t job_count = 0;
   for (int at = 1, end; at == 1 || at < count; at = end + 1) {
     for (end = at; end < count && strcmp(options[end], "--");) end++;

@@ -6,17 +6,21 @@
 #extension GL_EXT_shader_explicit_arithmetic_types : require
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = 16;
+// the shape of a product
+layout(constant_id = 2) const uint ROWS = 16;
+layout(constant_id = 3) const uint COLUMNS = 16;
+layout(constant_id = 4) const uint DEPTH = 16;
 layout(binding = 0) readonly buffer A { float16_t a[]; };
 layout(binding = 1) readonly buffer B { float16_t b[]; };
 layout(binding = 2) buffer C { float c[]; };
 
 void main() {
-  uint N = gl_NumWorkGroups.x * 16u, row = gl_WorkGroupID.y * 16u, column = gl_WorkGroupID.x * 16u;
-  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum;
+  uint N = gl_NumWorkGroups.x * COLUMNS, row = gl_WorkGroupID.y * ROWS, column = gl_WorkGroupID.x * COLUMNS;
+  coopmat<float, gl_ScopeSubgroup, ROWS, COLUMNS, gl_MatrixUseAccumulator> sum;
   coopMatLoad(sum, c, row * N + column, N, gl_CooperativeMatrixLayoutRowMajor);
-  for (uint k = 0u; k < K; k += 16u) {
-    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> left;
-    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> right;
+  for (uint k = 0u; k < K; k += DEPTH) {
+    coopmat<float16_t, gl_ScopeSubgroup, ROWS, DEPTH, gl_MatrixUseA> left;
+    coopmat<float16_t, gl_ScopeSubgroup, DEPTH, COLUMNS, gl_MatrixUseB> right;
     coopMatLoad(left, a, row * K + k, K, gl_CooperativeMatrixLayoutRowMajor);
     coopMatLoad(right, b, k * N + column, N, gl_CooperativeMatrixLayoutRowMajor);
     sum = coopMatMulAdd(left, right, sum);
