@@ -96,7 +96,7 @@ def test_a_lost_card_is_reported_in_one_line(ringup, plug, mandelbrot, name):
 
 @pytest.mark.parametrize("name", WORKING)
 @pytest.mark.parametrize("after_bytes", PULLED_AFTER)
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(8)
 def test_a_card_pulled_at_work_is_lost_and_comes_back(ringup, plug, mandelbrot, name, after_bytes):
     card = plug()
     card.faults.inject("link_drop_after_bytes", after_bytes)
