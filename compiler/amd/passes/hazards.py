@@ -265,13 +265,9 @@ class _Hazards:
         scalar = step.effects.kind in ("salu", "smem", "branch")
         if vector or scalar or step.effects.counters:
             for unit in step.reads:
-                needed = state.pending.get(unit)
-                if needed is None:
-                    continue
-                if not vector and needed != SA_SDST:
-                    # Hardware itself holds scalar instructions back for what VALU writes.
-                    continue
-                fields &= needed
+                needed = state.pending.get(unit, 0xFFFF)
+                # Hardware itself holds scalar instructions back for what VALU writes.
+                fields &= needed if vector else needed | SA_SDST
         if fields != 0xFFFF:
             for unit, waits in list(state.pending.items()):
                 left = waits | (~fields & 0xFFFF)
@@ -281,11 +277,12 @@ class _Hazards:
                     state.pending[unit] = left
         for unit in step.writes:
             pair = _pair_of(unit)
-            if pair is not None and pair in state.pairs:
-                if vector:
-                    state.pending[unit] = VA_VCC if unit in (VCC_LO, VCC_HI) else VA_SDST
-                elif step.effects.kind == "salu":
-                    state.pending[unit] = SA_SDST
+            if pair is not None and pair in state.pairs and (vector or step.effects.kind == "salu"):
+                if unit in (VCC_LO, VCC_HI):
+                    state.pending[unit] = VA_VCC if vector else SA_SDST
+                else:
+                    # A write by the other ALU before this one still has to be waited for.
+                    state.pending[unit] = state.pending.get(unit, 0xFFFF) & (VA_SDST if vector else SA_SDST)
         if vector:
             read = {pair for pair in map(_pair_of, step.reads) if pair is not None}
             if not read <= state.pairs:

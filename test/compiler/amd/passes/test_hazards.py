@@ -134,6 +134,10 @@ def test_rdna4_pairs_that_a_vector_instruction_has_read():
     assert after(avoid_hazards, read, compare, choose, target="gfx1201")[2] == "s_wait_alu 61951"
     vcc = Instr("v_cmp_lt_u32", VCC_LO, v(1), v(2)), Instr("v_cndmask_b32", v(3), v(1), v(2), VCC_LO)
     assert after(avoid_hazards, *vcc, *vcc, target="gfx1201")[3] == "s_wait_alu 65533"
+    # Both ALUs wrote: a vector instruction waits for both, a scalar one only for the scalar ALU.
+    both = after(avoid_hazards, read, compare, write, choose, target="gfx1201")
+    assert both[3] == f"s_wait_alu {0xFFFE & 0xF1FF}"
+    assert after(avoid_hazards, read, compare, write, again, target="gfx1201")[3] == "s_wait_alu 65534"
     assert len(after(avoid_hazards, write, again, target="gfx1201")) == 2
     assert len(after(avoid_hazards, read, write, again, target="gfx1100")) == 3
     assert VCC.name == "vcc"
