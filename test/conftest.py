@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
@@ -20,7 +21,11 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 
 # With Python's own thresholds a tenth of the suite's time goes into garbage collections, nearly all of it into those of
 # the oldest generation. `_settle` collects after each file.
-gc.set_threshold(5_000, 10, 20)
+gc.set_threshold(20_000, 10, 20)
+
+# Hypothesis draws some values from the constants of all loaded modules. To read those of the generated tables takes each
+# process 8 s.
+providers._get_local_constants = providers.Constants
 
 # Only the top conftest may name plugins.
 pytest_plugins = ["ringup.silicon.fixtures"]

@@ -67,7 +67,8 @@ class Speed:
         if self._measured_at is None or cpu_seconds - self._measured_at >= SECONDS_BETWEEN:
             self._measured_at = cpu_seconds
             self._recent.append(self._measure())
-            self.factors.append(statistics.median(self._recent) / STANDARD_MS)
+            # Some kernels count CPU time in steps of 10 ms, and so may see none.
+            self.factors.append(max(statistics.median(self._recent), 0.1) / STANDARD_MS)
         return self.factors[-1]
 
 

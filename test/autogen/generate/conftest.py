@@ -12,6 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from ringup.autogen.generate.emit.facts import BitRange, Member, StructFacts, Unit
+from ringup.autogen.generate.nvidia import modules as nvidia
+from ringup.autogen.generate.nvidia.unit import parse_tree
 
 SIZES = {"char": 1, "bool": 1, "ptr": 8} | {
     f"{kind}{bits}": bits // 8 for kind in "uif" for bits in (8, 16, 32, 64, 128)
@@ -230,3 +232,18 @@ def header(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once():
+    """Parses each of NVIDIA's trees once, in the test that needs it first: that takes most of the time of generating."""
+    known = {}
+
+    def parse(wanted, root):
+        if root not in known:
+            known[root] = parse_tree(wanted, root)
+        return known[root]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvidia, "parse_tree", parse)
+        yield parse

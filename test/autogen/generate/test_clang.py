@@ -468,7 +468,7 @@ def test_queue_descriptors_lie_as_gcc_lays_them(headers, gcc_layout):
     assert unit.structs["v11_sdma_mqd"].size_bytes == 512
 
 
-@pytest.mark.parametrize("release", ["nvidia-535", "nvidia-555"])
+@pytest.mark.parametrize("release", ["nvidia-535", pytest.param("nvidia-555", marks=pytest.mark.fuzz)])
 def test_nvidia_headers_are_what_gcc_makes_of_them(release, headers, gcc_layout, gcc_constants):
     root = headers(release)
     sdk = root / "src/common/sdk/nvidia/inc"

@@ -20,7 +20,7 @@ from ringup.autogen.generate.emit.facts import Unit
 from ringup.autogen.generate.emit.structs import layout_rows, python_name
 from ringup.autogen.generate.nvidia import modules as nvidia
 from ringup.autogen.generate.nvidia.manifest import WANTED, load
-from ringup.autogen.generate.nvidia.unit import module_facts, parse_tree
+from ringup.autogen.generate.nvidia.unit import module_facts
 from ringup.autogen.layout import Struct, Word
 from ringup.autogen.regdb import open_chip
 from ringup.errors import HeaderError, NotSupported
@@ -70,21 +70,6 @@ def documents(sources):
     if found is None:
         pytest.skip("open-gpu-doc is in no registry; give it with --tree open-gpu-doc=DIR")
     return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def parsed_once():
-    """Parses each tree once, in the test that needs it first. Parsing takes most of the time that generating takes."""
-    known = {}
-
-    def parse(wanted, root):
-        if root not in known:
-            known[root] = parse_tree(wanted, root)
-        return known[root]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nvidia, "parse_tree", parse)
-        yield parse
 
 
 @pytest.fixture(scope="module")
