@@ -23,8 +23,8 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # the oldest generation. `_settle` collects after each file.
 gc.set_threshold(20_000, 10, 20)
 
-# Hypothesis draws some values from the constants of all loaded modules. To read those of the generated tables takes each
-# process 8 s.
+# Hypothesis draws some values from the constants of all loaded modules. To read those of the generated tables takes
+# each process 8 s.
 providers._get_local_constants = providers.Constants
 
 # Only the top conftest may name plugins.

@@ -236,7 +236,7 @@ def header(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def parsed_once():
-    """Parses each of NVIDIA's trees once, in the test that needs it first: that takes most of the time of generating."""
+    """Parses each of NVIDIA's trees once, in the test that needs it first. That is most of the work of generating."""
     known = {}
 
     def parse(wanted, root):
