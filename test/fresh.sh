@@ -17,9 +17,9 @@ fail() {
 }
 
 [ "$(id -u)" = 0 ] || fail "it changes the root directory, which needs root: sudo make fresh"
-command -v mmdebstrap >/dev/null ||
-  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends mmdebstrap; } >/dev/null ||
-  fail "Debian's package mmdebstrap cannot be installed"
+. "$CHECKOUT/tools/packages.sh"
+need "command -v mmdebstrap" mmdebstrap
+install_missing fresh
 mkdir -p "$FOLDER"
 exec 9>"$FOLDER/lock"
 flock -n 9 || fail "another run has $FOLDER; wait for it, or name another cache with RINGUP_CACHE"

@@ -4,13 +4,7 @@
 set -euo pipefail
 PYTHON=${PYTHON:-python3} VENV=${VENV:-.venv}
 
-missing=()
-# need TEST PACKAGE...: remember the packages if the test fails
-need() {
-  local test=$1
-  shift
-  eval "$test" >/dev/null 2>&1 || missing+=("$@")
-}
+. "$(dirname "$0")/packages.sh"
 need 'command -v "$PYTHON"' python3
 need '"$PYTHON" -c "import ensurepip, venv"' python3-venv
 need 'printf "#include <stdint.h>\nint main(void){return 0;}" | gcc -x c -o /dev/null -' gcc libc6-dev
@@ -21,15 +15,7 @@ need 'command -v clang-19' clang-19
 need 'command -v ld.lld-19' lld-19
 # pyusb needs it
 need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0
-
-if [ ${#missing[@]} -gt 0 ]; then
-  if [ "$(id -u)" != 0 ]; then
-    echo "setup: these Debian packages are missing; as root: apt-get install ${missing[*]}" >&2
-    exit 1
-  fi
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
-fi
+install_missing setup
 
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
   echo "setup: ringup needs Python 3.11 or newer, $PYTHON is $("$PYTHON" --version); set PYTHON to another one" >&2

@@ -7,19 +7,12 @@ FOLDER=${1:?usage: kernel.sh FOLDER}
 SOURCE=linux-source-6.12
 CONFIG=$(dirname "$(readlink -f "$0")")/kernel.config
 
-missing=()
+. "$(dirname "$0")/../../tools/packages.sh"
 for pair in gcc:gcc make:make flex:flex bison:bison bc:bc xz:xz-utils perl:perl; do
-  command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
+  need "command -v ${pair%:*}" "${pair#*:}"
 done
-[ -e /usr/include/libelf.h ] || missing+=(libelf-dev)
-if [ ${#missing[@]} -gt 0 ]; then
-  if [ "$(id -u)" != 0 ]; then
-    echo "guest: these Debian packages are missing; as root: apt-get install ${missing[*]}" >&2
-    exit 1
-  fi
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
-fi
+need "test -e /usr/include/libelf.h" libelf-dev
+install_missing guest
 
 if [ -e "$FOLDER/bzImage" ] && cmp -s "$CONFIG" "$FOLDER/config"; then exit 0; fi
 rm -rf "$FOLDER"

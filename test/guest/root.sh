@@ -22,10 +22,9 @@ fail() {
 
 [ "$(cat "$FOLDER/.ready" 2>/dev/null)" = "$WANTED" ] && exit 0
 [ "$(id -u)" = 0 ] || fail "making $FOLDER needs root: sudo bash $0 $FOLDER"
-if ! command -v mmdebstrap >/dev/null; then
-  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends mmdebstrap; } >/dev/null ||
-    fail "Debian's package mmdebstrap cannot be installed"
-fi
+. "$(dirname "$0")/../../tools/packages.sh"
+need "command -v mmdebstrap" mmdebstrap
+install_missing guest
 
 mkdir -p "$(dirname "$FOLDER")"
 exec 9>"$FOLDER.lock"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ringup.autogen.generate.manifest import MANIFEST, load
@@ -16,6 +19,18 @@ def cache_folder() -> Path:
     if named := os.environ.get("RINGUP_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringup"
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time fill `folder` of the cache; the lock ends with the process, also after kill -9.
+
+    Raises OSError if the cache cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:

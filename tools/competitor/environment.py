@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ringup.tools.common.paths import one_at_a_time
 
 PINS = ("tinygrad==0.14.0", "libclang==18.1.1", "numpy==2.4.6")  # NumPy: for `Tensor.numpy`
 FOLDER = ".venv-peer"
@@ -73,16 +76,22 @@ def find_or_make(folder: Path, run: Run | None = None) -> Peer:
     python = folder / "bin" / "python"
     stamp = folder / STAMP
     pins = "\n".join(PINS)
+
+    def ready() -> bool:
+        return stamp.is_file() and stamp.read_text(encoding="utf-8") == pins
+
     try:
-        if not stamp.is_file() or stamp.read_text(encoding="utf-8") != pins:
-            shutil.rmtree(folder, ignore_errors=True)
-            print(f"ringup bench: making tinygrad's environment: {', '.join(PINS)}", file=sys.stderr)
-            run([sys.executable, "-m", "venv", str(folder)], timeout=INSTALL_TIMEOUT_S)
-            run(
-                [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PINS],
-                timeout=INSTALL_TIMEOUT_S,
-            )
-            stamp.write_text(pins, encoding="utf-8")
+        # a complete one may be in a folder that cannot be written
+        with nullcontext() if ready() else one_at_a_time(folder):
+            if not ready():
+                shutil.rmtree(folder, ignore_errors=True)
+                print(f"ringup bench: making tinygrad's environment: {', '.join(PINS)}", file=sys.stderr)
+                run([sys.executable, "-m", "venv", str(folder)], timeout=INSTALL_TIMEOUT_S)
+                run(
+                    [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PINS],
+                    timeout=INSTALL_TIMEOUT_S,
+                )
+                stamp.write_text(pins, encoding="utf-8")
     except (OSError, subprocess.SubprocessError) as error:
         peer = Peer(None)
         peer.say(f"tinygrad is not measured: making its environment in {folder}: {_last_line(error)}")

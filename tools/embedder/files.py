@@ -4,7 +4,6 @@ opened.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ringup.errors import CompileError
-from ringup.tools.common.paths import cache_folder
+from ringup.tools.common.paths import cache_folder, one_at_a_time
 from ringup.tools.common.progress import Progress
 
 LOG = logging.getLogger(__name__)
@@ -112,8 +111,7 @@ def fetch(cache: Path | None = None) -> Path:
 def _fetch_into(cache: Path) -> Path:
     target, wanted = cache / FOLDER, "\n".join(PINS)
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f".{FOLDER}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time(target):
         if (target / STAMP).is_file() and (target / STAMP).read_text() == wanted:
             LOG.info("the model is in place already: %s", target)
             return target

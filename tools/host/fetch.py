@@ -4,7 +4,6 @@ cache folder. Installs nothing.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
@@ -23,6 +21,7 @@ from ringup.autogen.generate.isa.probe import loader
 from ringup.autogen.generate.manifest import Package
 from ringup.autogen.generate.sources import STAMP
 from ringup.errors import HeaderError
+from ringup.tools.common.paths import one_at_a_time
 
 APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
@@ -60,7 +59,7 @@ def fetch(package: Package, cache: Path, say: Say) -> Path:
 def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
-    with _locked(cache / f".{package.label}.lock"):
+    with one_at_a_time(target):
         if (target / STAMP).is_file():
             stale = _stale(package, target)
             if not stale:
@@ -313,12 +312,3 @@ def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
         line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg", "ERROR:"))
     ] or done.stderr.splitlines()
     return done.stdout, (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time download a package; the lock ends with the process, also after kill -9."""
-    with path.open("w") as file:
-        LOG.debug("waiting for %s", path)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -25,11 +25,11 @@ fail() {
 made() { [ "$(cat "$FOLDER/.ready" 2>/dev/null)" = "$WANTED" ]; }
 
 made && exit 0
-missing=()
+. "$(dirname "$0")/../../../tools/packages.sh"
 for pair in gcc:gcc make:make ld:binutils xz:xz-utils; do
-  command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
+  need "command -v ${pair%:*}" "${pair#*:}"
 done
-[ ${#missing[@]} = 0 ] || fail "these Debian packages are missing; as root: apt-get install ${missing[*]}"
+install_missing guest
 mkdir -p "$(dirname "$FOLDER")"
 exec 9>"$FOLDER.lock"
 # if another run built the modules meanwhile, there is nothing to do
