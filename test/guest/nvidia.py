@@ -268,7 +268,7 @@ def test_rung_03_vulkan_through_nvk(story, tmp_path):
 def test_rung_04_a_language_model(story):
     story.served.mark("llama.cpp computes by NVK")
     with story.served.long_programs():
-        assert llama_rung.run(story.guest, llama_rung.set_up(), "NVIDIA") == []
+        assert llama_rung.run(story.guest, llama_rung.set_up(), story.chip.upper()) == []
 
 
 @pytest.mark.parametrize("story", MORE, indirect=True, scope="module")

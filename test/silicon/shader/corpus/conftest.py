@@ -66,6 +66,10 @@ class Case:
 BOUNDS = "bounds.c"
 # Kernels with instructions that GFX9 lacks.
 RDNA_ONLY = frozenset(("dpp_share_xmask", "dpp8", "permlane16", "permlanex16", "permlane64"))
+# QUIRK: kernels of which LLVM 22 makes wrong code. StructurizeCFG loses values of a loop that has two entries
+# (llvm-project issue 210695): the first one's code for gfx1100 does not end either. In inline assembly, which the second
+# one has, no `s_wait_alu` is put.
+WRONG_BY_LLVM_22 = frozenset(("goto_irreducible", "write_lane"))
 ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
 
 
@@ -159,6 +163,7 @@ def pytest_generate_tests(metafunc):
             [
                 pytest.param(case, i, id=case.name, marks=() if i % 8 == 4 else pytest.mark.fuzz)
                 for i, case in enumerate(found)
+                if case.name not in WRONG_BY_LLVM_22
             ],
         )
     elif "case_of_rdna3_5" in metafunc.fixturenames:
