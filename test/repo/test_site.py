@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_every_document_is_in_the_sites_contents():
+    contents = (ROOT / "docs/site/index.md").read_text().splitlines()
+    assert [path.stem for path in sorted((ROOT / "docs").glob("*.md")) if f"docs/{path.stem}" not in contents] == []
+
+
 # It takes half a minute.
 @pytest.mark.fuzz
 def test_the_site_builds(tmp_path):
