@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from pathlib import Path
 from ringup.autogen.generate.manifest import MANIFEST, load
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
+
+LOG = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -29,6 +32,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        LOG.debug("waiting for %s", file.name)
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
