@@ -15,8 +15,14 @@
 #else
 #define BALLOT(p) __builtin_amdgcn_ballot_w64(p)
 #endif
+// RDNA4 needs a wait before a scalar that the vector ALU writes is read; in assembly, the compiler puts none.
+#if defined(__gfx1200__) || defined(__gfx1201__)
+#define WAIT_FOR_SCALARS "s_wait_alu depctr_va_sdst(0)\n"
+#else
+#define WAIT_FOR_SCALARS ""
+#endif
 INLINE u32 write_lane_3(u32 value, u32 into) {
-  __asm__("v_writelane_b32 %0, %1, 3" : "+v"(into) : "s"(__builtin_amdgcn_readfirstlane(value)));
+  __asm__(WAIT_FOR_SCALARS "v_writelane_b32 %0, %1, 3" : "+v"(into) : "s"(__builtin_amdgcn_readfirstlane(value)));
   return into;
 }
 #else
