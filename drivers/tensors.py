@@ -5,21 +5,29 @@ a tensor: it is loaded then, by name.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ringup.errors import missing_package
 
 if TYPE_CHECKING:
     from ringup import Tensor
-    from ringup.drivers.card import Card
 
 RUNTIME = "ringup.compiler.runtime.front"
+
+
+class Named(Protocol):
+    """A card, as far as its tensors name it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
 
 
 class Tensors:
     """Makes one card's tensors. `evaluator` computes them, once there was one: what it compiled stays with the card."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Named) -> None:
         self._card = card
         self.evaluator: object = None
 

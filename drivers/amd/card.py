@@ -24,7 +24,6 @@ from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
-from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer
@@ -32,6 +31,7 @@ from ringup.drivers.cleanup import Teardown
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
+from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation, Reaches
 from ringup.errors import CardBusy, DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringup.drivers.amd.bus.access import Halves
+from ringup.drivers.memory.access import Halves
 from ringup.drivers.transport.seam import Mmio
 from ringup.errors import NotSupported
 

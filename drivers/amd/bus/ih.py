@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from ringup.autogen.amd import osssys
 from ringup.drivers.amd.bus import ih_decode
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import Doorbell
 from ringup.drivers.amd.bus.ih_decode import ENTRY_BYTES, Interrupt
 from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.memory.access import Access
 
 MIN_BYTES, MAX_BYTES = 4096, 256 << 10  # IH_RB_WPTR.offset counts 64 Ki dwords
 SETTLE_US = 1000  # TIMEOUT: entries under way when interrupts are switched off; ih_v6_0_irq_disable waits as long

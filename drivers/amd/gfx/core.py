@@ -16,13 +16,13 @@ from functools import partial
 from ringup.autogen.amd import gc as words
 from ringup.autogen.amd import gc_cp, gc_hqd, gc_rlc, gc_ucode, smuio
 from ringup.autogen.layout import Word
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import NAVI10, Assignment
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, Hqd, Place, drop, selector
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.rows import Golden, core_row
 from ringup.drivers.amd.gfx.shape import Design, Shape, read_shape
+from ringup.drivers.memory.access import Access
 from ringup.errors import DeviceHung
 
 TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h

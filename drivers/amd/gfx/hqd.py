@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ringup.autogen.amd import gc_hqd
 from ringup.autogen.amd.gc import GRBM_GFX_CNTL
 from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx import mqd
-from ringup.drivers.amd.gfx.hardware_queue import COMPUTE, Position
 from ringup.drivers.amd.gfx.mqd import QueueSpec
+from ringup.drivers.memory.access import Access
+from ringup.drivers.submission.hardware_queue import COMPUTE, Position
 from ringup.errors import DeviceHung, DeviceTimeout
 
 DRAIN, RESET_WAVES = 1, 2  # of CP_HQD_DEQUEUE_REQUEST. Source: amdgpu_amdkfd_gfx_v11.c, hqd_dequeue_request_type

@@ -17,8 +17,8 @@ from ringup.autogen.amd.sdma_v4 import SDMA_UTCL1_TIMEOUT
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.bus.registers import Block, Version
-from ringup.drivers.amd.gfx.hardware_queue import Position
 from ringup.drivers.amd.gfx.sdma_rows import ROWS, ContextStatus, Pair
+from ringup.drivers.submission.hardware_queue import Position
 from ringup.errors import DeviceHung, DeviceTimeout, NotSupported
 
 ENGINES = 2  # among the graphics core's registers

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from ringup.autogen.amd import kfd
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.memory.buffers import GIANT_BYTES, USER_END, USER_START
-from ringup.drivers.amd.memory.ranges import Ranges, natural_align
-from ringup.drivers.amd.memory.table import BufferTable, Usage, whole_size
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.memory.access import Access
+from ringup.drivers.memory.ranges import Ranges, natural_align
+from ringup.drivers.memory.table import BufferTable, Usage, whole_size
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.linux.dma import Anchor, callers_bytes
 from ringup.drivers.transport.linux.mapping import give_up, reserve

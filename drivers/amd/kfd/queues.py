@@ -12,31 +12,20 @@ from typing import NamedTuple
 
 from ringup.autogen.amd import kfd
 from ringup.drivers.amd.bus.registers import Version
-from ringup.drivers.amd.gfx.hardware_queue import COMPUTE, Position
 from ringup.drivers.amd.kfd.memory import PAGE_BYTES, KfdMemory
 from ringup.drivers.amd.submission.aql_maker import AqlMaker, Core
 from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue
-from ringup.drivers.amd.submission.card_queue import (
-    CardQueueParts,
-    ComputeQueue,
-    ComputeStreams,
-    CopyQueue,
-    CopyStreams,
-)
+from ringup.drivers.amd.submission.card_queue import ComputeQueue, ComputeStreams, CopyQueue, CopyStreams
 from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
-from ringup.drivers.amd.submission.queue_maker import QueueMaker
-from ringup.drivers.amd.submission.queue_memory import (
-    EOP_BYTES,
-    OBJECT_AT,
-    RING_BYTES,
-    RPTR_AT,
-    WPTR_AT,
-    QueueMemory,
-)
+from ringup.drivers.amd.submission.queue_maker import RadeonQueueMaker
+from ringup.drivers.amd.submission.queue_memory import EOP_BYTES, OBJECT_AT, RPTR_AT, WPTR_AT, RadeonQueueMemory
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
+from ringup.drivers.submission.card_queue import CardQueueParts
+from ringup.drivers.submission.hardware_queue import COMPUTE, Position
+from ringup.drivers.submission.queue_memory import RING_BYTES
 from ringup.drivers.transport.kfd.calls import Created, Queue, QueueSpec
 from ringup.drivers.transport.kfd.device import KfdDevice
 from ringup.drivers.transport.kfd.topology import Node
@@ -261,7 +250,7 @@ class KfdHostDataPath:
         return self._window
 
 
-class KfdQueues(QueueMaker):
+class KfdQueues(RadeonQueueMaker):
     """The queues of this process on one card."""
 
     def __init__(
@@ -291,7 +280,7 @@ class KfdQueues(QueueMaker):
 
         Where the graphics core is several dies, one of them runs it: amdkfd lets queues of HSA alone span dies.
         """
-        memory = QueueMemory(self._memory, "host", name := self._name("compute"))
+        memory = RadeonQueueMemory(self._memory, "host", name := self._name("compute"))
         with undone_on_error(memory.free):
             spec = self._compute_spec(Queue.PM4, memory)
             parts = self._parts(name, self._pm4, memory, spec, COMPUTE, unit_bytes=4)
@@ -304,7 +293,7 @@ class KfdQueues(QueueMaker):
     def aql(self) -> AqlQueue:
         """Make another compute queue that takes packets of HSA. Raises `OutOfMemory` when the kernel gives no more."""
         name, number, count = self._name("aql"), self._made, dies(self._device.node)
-        memory = QueueMemory(self._memory, "host", name)
+        memory = RadeonQueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
             meeting = None if count == 1 else memory.meeting(visible=False)
             commands = self._aql.commands(None if meeting is None else Dies(count, meeting.gpu_va))
@@ -323,14 +312,14 @@ class KfdQueues(QueueMaker):
         if engine not in range(engines):
             raise ValueError(f"copy engines 0 to {engines - 1} are there, not {engine!r}")
         name = self._name(f"copy {engine}")
-        memory = QueueMemory(self._memory, "host", name)
+        memory = RadeonQueueMemory(self._memory, "host", name)
         with undone_on_error(memory.free):
             kind = Queue.SDMA_OF_ENGINE if self._device.calls.version >= CHOOSES_ENGINE else Queue.SDMA
             spec = QueueSpec(kind=kind, engine=engine, **_places(memory, *POINTERS_AT[kind]))
             parts = self._parts(name, self._sdma, memory, spec, engine, unit_bytes=1)
         return self.add(partial(CopyQueue, parts, CopyStreams(self._sdma, self._owner)), memory)
 
-    def _compute_spec(self, kind: Queue, memory: QueueMemory) -> QueueSpec:
+    def _compute_spec(self, kind: Queue, memory: RadeonQueueMemory) -> QueueSpec:
         """Return a queue that runs waves, with memory for those that the kernel takes off."""
         area = save_area(self._device.node)
         eop, saved = memory.take(EOP_BYTES, "EOP", cached=False), memory.take(area.whole, "saved waves")
@@ -367,7 +356,7 @@ class KfdQueues(QueueMaker):
         self,
         name: str,
         commands: Pm4Commands | SdmaCommands | AqlCommands,
-        memory: QueueMemory,
+        memory: RadeonQueueMemory,
         spec: QueueSpec,
         engine: int,
         *,
@@ -388,7 +377,7 @@ class KfdQueues(QueueMaker):
         )  # fmt: skip
 
 
-def _places(memory: QueueMemory, rptr_at: int, wptr_at: int) -> dict[str, int]:
+def _places(memory: RadeonQueueMemory, rptr_at: int, wptr_at: int) -> dict[str, int]:
     """Return where ring and pointers of a queue lie."""
     return {
         "ring_va": memory.ring.gpu_va,

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from ringup.drivers.amd.bus.access import Access, Window
 from ringup.drivers.amd.bus.vram import VRAM_BAR
 from ringup.drivers.amd.gmc.page_table import PageTables, Run
 from ringup.drivers.amd.gmc.pte import PAGE_BYTES, Kind
-from ringup.drivers.amd.memory.ranges import HUGE_BYTES, Ranges, natural_align
-from ringup.drivers.amd.memory.table import BufferTable, Usage, release_view, whole_size
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.memory.access import Access, Window
+from ringup.drivers.memory.ranges import HUGE_BYTES, Ranges, natural_align
+from ringup.drivers.memory.table import BufferTable, Usage, release_view, whole_size
 from ringup.drivers.transport.seam import Device, DmaMemory, Reaches
 from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
 

@@ -13,8 +13,8 @@ from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.gmc.page_table import PageTables
 from ringup.drivers.amd.gmc.pte import FORMATS
 from ringup.drivers.amd.memory.buffers import USER_END, USER_START, Memory, Vram
-from ringup.drivers.amd.memory.ranges import Ranges
 from ringup.drivers.buffer import Buffer
+from ringup.drivers.memory.ranges import Ranges
 from ringup.drivers.transport.seam import Device
 
 SYSTEM_VMID, USER_VMID = 0, 8  # 8: the first that amdgpu gives to user queues

@@ -18,9 +18,10 @@ from ringup.drivers.amd.gfx.hqd import DWORD_BYTES, SpreadHqd
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
-from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue
+from ringup.drivers.amd.submission.card_queue import ComputeQueue
 from ringup.drivers.mistakes import Mistakes, shortened
 from ringup.drivers.stages import Stage
+from ringup.drivers.submission.card_queue import CardQueue
 from ringup.errors import DeviceLost, RingupError
 from ringup.queues.amd.decode_aql import AqlDecoder
 from ringup.queues.amd.decode_pm4 import Pm4Decoder

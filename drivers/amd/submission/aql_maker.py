@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.submission.aql_queue import AqlStreams, taken
 from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
-from ringup.drivers.amd.submission.queue_memory import (
-    INACTIVE_AT,
-    OBJECT_AT,
-    PAGE_BYTES,
-    RING_BYTES,
-    QueueMemory,
-    UserSpace,
-)
+from ringup.drivers.amd.submission.queue_memory import INACTIVE_AT, OBJECT_AT, RadeonQueueMemory
 from ringup.drivers.buffer import Where
+from ringup.drivers.memory.access import Access
+from ringup.drivers.submission.queue_memory import PAGE_BYTES, RING_BYTES, UserSpace
 from ringup.drivers.transport.seam import Clock
 from ringup.queues.amd.aql import PACKET_BYTES
 from ringup.queues.amd.aql_ring import AqlRing
@@ -81,12 +75,12 @@ class AqlMaker:
         """Return a signal for packets of HSA. Raises what `HsaSignals.make` raises."""
         return self._signals.make(value, where, name)
 
-    def ring(self, name: str, memory: QueueMemory, publisher: Publisher) -> AqlRing:
+    def ring(self, name: str, memory: RadeonQueueMemory, publisher: Publisher) -> AqlRing:
         """Return the ring of a queue."""
         write, page = self._space.access(memory.ring).write, self._space.access(memory.page)
         return AqlRing(f"the ring of {name}", RING_BYTES, write, publisher.publish, taken(name, page, self._clock))
 
-    def streams(self, memory: QueueMemory, core: Core, number: int, commands: AqlCommands) -> AqlStreams:
+    def streams(self, memory: RadeonQueueMemory, core: Core, number: int, commands: AqlCommands) -> AqlStreams:
         """Write the queue's object and its inactive signal, and return what else the queue has. `number`: of the
         queue, whose packets are `commands`.
         """

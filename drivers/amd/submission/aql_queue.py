@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringup.drivers.amd.bus.access import Access
-from ringup.drivers.amd.gfx.hardware_queue import Position
-from ringup.drivers.amd.submission.card_queue import CardQueue, CardQueueParts
 from ringup.drivers.amd.submission.hsa_signals import HsaSignals
 from ringup.drivers.amd.submission.queue_memory import INACTIVE_AT, OBJECT_AT
+from ringup.drivers.memory.access import Access
+from ringup.drivers.submission.card_queue import CardQueue, CardQueueParts
+from ringup.drivers.submission.hardware_queue import Position
 from ringup.drivers.transport.seam import Clock
 from ringup.drivers.transport.wait import until
 from ringup.queues.amd import aql

@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ringup.drivers.amd.bus.access import Access
-from ringup.drivers.amd.submission.queue_memory import UserSpace
 from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.memory.access import Access
 from ringup.drivers.poll import Poller
+from ringup.drivers.submission.queue_memory import UserSpace
 from ringup.errors import NotSupported
 from ringup.queues.amd.aql import SIGNED, Condition, number
 from ringup.queues.amd.hsa_objects import END_BYTE, SIGNAL_BYTES, START_BYTE, VALUE_BYTE, signal_object

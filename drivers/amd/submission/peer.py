@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ringup.drivers.amd.submission import transfer
-from ringup.drivers.amd.submission.card_queue import CardQueue, CopyQueue
+from ringup.drivers.amd.submission.card_queue import CopyQueue
 from ringup.drivers.amd.submission.peer_pages import why_not_reached
-from ringup.drivers.amd.submission.peer_points import FarPoints, WaitingCard, WordMemory
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.submission import transfer
+from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.peer_points import FarPoints, WaitingCard, WordMemory
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported, RingupError
 from ringup.queues.queue import TIMEOUT_S
 from ringup.queues.timeline import Point

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from ringup.drivers.amd.submission.card_queue import CardQueue, CopyQueue
+from ringup.drivers.amd.submission.card_queue import CopyQueue
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.submission.card_queue import CardQueue
 from ringup.queues.queue import TIMEOUT_S
 
 PAGE_BYTES = 4096

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-
-class Rings(Protocol):
-    """A doorbell: tells a queue its new write pointer."""
-
-    @property
-    def ring(self) -> Callable[[int], None]:
-        """Ring it with the pointer, in what it counts."""
-        ...
+from ringup.drivers.submission.hardware_queue import Rings
 
 
 class HostDataPath(Protocol):

@@ -10,7 +10,6 @@ from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.bus.ih_decode import Interrupt
 from ringup.drivers.amd.gfx.core import PRIVATE_BASE, SHARED_BASE
-from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
 from ringup.drivers.amd.gfx.hqd import ComputeHardware, Place, SpreadHqd
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.sdma import QUEUES as SDMA_QUEUES
@@ -20,32 +19,26 @@ from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.submission.aql_maker import AqlMaker, Core
 from ringup.drivers.amd.submission.aql_queue import READ_AT, WRITE_AT, AqlQueue, AqlStreams
 from ringup.drivers.amd.submission.bounce import Bounce
-from ringup.drivers.amd.submission.card_queue import (
-    CardQueue,
-    CardQueueParts,
-    ComputeQueue,
-    ComputeStreams,
-    CopyQueue,
-    CopyStreams,
-)
+from ringup.drivers.amd.submission.card_queue import ComputeQueue, ComputeStreams, CopyQueue, CopyStreams
 from ringup.drivers.amd.submission.hsa_signals import HsaSignals, Signal
 from ringup.drivers.amd.submission.publisher import Publisher
-from ringup.drivers.amd.submission.queue_maker import Q, QueueMaker
+from ringup.drivers.amd.submission.queue_maker import RadeonQueueMaker
 from ringup.drivers.amd.submission.queue_memory import (
     EOP_BYTES,
     MQD_BYTES,
     OBJECT_AT,
-    PAGE_BYTES,
-    RING_BYTES,
     RPTR_AT,
     WPTR_AT,
-    QueueMemory,
+    RadeonQueueMemory,
 )
 from ringup.drivers.amd.submission.signals import WORD_BITS, Signals
-from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
+from ringup.drivers.submission.card_queue import BytePath, CardQueue, CardQueueParts, CopyVerbs
+from ringup.drivers.submission.hardware_queue import HardwareQueue
+from ringup.drivers.submission.queue_maker import Q
+from ringup.drivers.submission.queue_memory import PAGE_BYTES, RING_BYTES, QueueMemory
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.wait import poll
@@ -65,7 +58,7 @@ APERTURES = Apertures(SHARED_BASE, PRIVATE_BASE)
 HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
 
 
-class QueueSet(QueueMaker):
+class QueueSet(RadeonQueueMaker):
     """Makes queues of one card that is up and takes them down."""
 
     def __init__(
@@ -143,7 +136,7 @@ class QueueSet(QueueMaker):
     def _compute_parts(self) -> tuple[CardQueueParts, ComputeStreams]:
         """Return what a compute queue is made of that is not mapped yet."""
         number = self._free_number()
-        memory = QueueMemory(self._spaces.user, self._where, name := f"compute {number}", self._spaces.system)
+        memory = RadeonQueueMemory(self._spaces.user, self._where, name := f"compute {number}", self._spaces.system)
         with undone_on_error(memory.free):
             page, ring = memory.page, memory.ring
             index, hardware = self._hardware(number, memory, (RPTR_AT, WPTR_AT))
@@ -166,7 +159,7 @@ class QueueSet(QueueMaker):
         """Return what a compute queue for packets of HSA is made of that is not mapped yet."""
         number = self._free_number()
         blocks = self._blocks
-        memory = QueueMemory(self._spaces.user, self._where, name := f"aql {number}", self._spaces.system)
+        memory = RadeonQueueMemory(self._spaces.user, self._where, name := f"aql {number}", self._spaces.system)
         with undone_on_error(memory.free):
             commands = self._aql.commands(self._dies(memory))
             index, hardware = self._hardware(number, memory, (READ_AT, WRITE_AT), aql=True)
@@ -182,7 +175,7 @@ class QueueSet(QueueMaker):
                 blocks.hdp.flush()
         return parts, streams
 
-    def _dies(self, memory: QueueMemory) -> Dies | None:
+    def _dies(self, memory: RadeonQueueMemory) -> Dies | None:
         """Return the dies that share a queue, None where the graphics core is one."""
         count = len(self._blocks.cores)
         return None if count == 1 else Dies(count, memory.meeting().gpu_va)
@@ -213,7 +206,7 @@ class QueueSet(QueueMaker):
         return number
 
     def _hardware(
-        self, number: int, memory: QueueMemory, pointers_at: tuple[int, int], *, aql: bool = False
+        self, number: int, memory: RadeonQueueMemory, pointers_at: tuple[int, int], *, aql: bool = False
     ) -> tuple[int, ComputeHardware]:
         """Return the doorbell and the hardware of a compute queue. `pointers_at`: bytes of the queue's page."""
         cores, page = self._blocks.cores, memory.page
@@ -257,7 +250,7 @@ class QueueSet(QueueMaker):
         if number is None:
             raise NotSupported(f"all {SDMA_QUEUES} queues of copy engine {engine} are in use; close one")
         name = f"copy {engine}.{number}"
-        memory = QueueMemory(self._spaces.user, self._where, name)
+        memory = RadeonQueueMemory(self._spaces.user, self._where, name)
         with undone_on_error(memory.free):
             index, page = self._blocks.doorbells.sdma_index(engine, number), memory.page
             spec = SdmaQueueSpec(
@@ -271,7 +264,7 @@ class QueueSet(QueueMaker):
         self,
         name: str,
         commands: Pm4Commands | SdmaCommands | AqlCommands,
-        memory: QueueMemory,
+        memory: RadeonQueueMemory,
         hardware: HardwareQueue,
         index: int,
         *,
@@ -334,7 +327,7 @@ class QueueSet(QueueMaker):
         if self._where == "vram":
             self._blocks.hdp.flush()
 
-    def byte_path(self, queue: CopyQueue) -> Staging | Bounce:
+    def byte_path(self, queue: CopyVerbs) -> BytePath:
         """Return what a queue moves bytes through: the bridge's memory, which all queues share, where there is one;
         else its own staging memory.
         """

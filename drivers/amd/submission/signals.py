@@ -12,13 +12,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.bus.vram import VRAM_BAR
 from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.buffer import Buffer
+from ringup.drivers.memory.access import Access
+from ringup.drivers.submission.queue_memory import TimelineWord
 from ringup.drivers.transport.seam import Remote
 from ringup.errors import OutOfMemory
 
@@ -28,18 +28,6 @@ WORD_BITS = 8 * EACH_BYTES
 CANARY, LOW = 0x5AFE_C0DE, 0xFFFF_FFFF
 DWORD = struct.Struct("<I")
 TRIES = 3
-
-
-class TimelineWord(NamedTuple):
-    """A timeline's word: its address for queues, how the host reads and stores it, how many bits the host sees, how it
-    is freed.
-    """
-
-    gpu_va: int
-    read: Callable[[], int]
-    store: Callable[[int], None]
-    word_bits: int
-    give_back: Callable[[], None]
 
 
 class Signals:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ringup import silicon
-from ringup.drivers.amd.submission import card_queue
+from ringup.drivers.submission import card_queue
 from ringup.errors import DeviceFault, DeviceTimeout, GuestError
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.silicon.common.clock import VirtualClock

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ringup.drivers.amd.gmc.page_table import PageTables, Run
 from ringup.drivers.amd.gmc.pte import GFX11, PAGE_BYTES, Kind
-from ringup.drivers.amd.memory.ranges import Ranges
+from ringup.drivers.memory.ranges import Ranges
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure
 from ringup.tools.bench.timing import cpu_us, median

@@ -15,7 +15,7 @@ from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.gmc.page_table import PageTables
 from ringup.drivers.amd.gmc.pte import GFX11
 from ringup.drivers.amd.memory.buffers import USER_START, Memory, Vram
-from ringup.drivers.amd.memory.ranges import Ranges
+from ringup.drivers.memory.ranges import Ranges
 from ringup.errors import DeviceLost, DeviceTimeout, OutOfMemory
 from ringup.silicon import card
 

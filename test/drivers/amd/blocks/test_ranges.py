@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ringup.drivers.amd.memory.ranges import Ranges, natural_align
+from ringup.drivers.memory.ranges import Ranges, natural_align
 from ringup.errors import OutOfMemory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

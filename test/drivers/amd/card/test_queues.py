@@ -11,7 +11,7 @@ import pytest
 
 import ringup
 from ringup.autogen.amd.pm4_events import EVENT_TYPE_CS_PARTIAL_FLUSH
-from ringup.drivers.amd.submission.queue_memory import RING_BYTES, TIMELINE_AT
+from ringup.drivers.submission.queue_memory import RING_BYTES, TIMELINE_AT
 from ringup.errors import NotSupported
 from ringup.queues.amd.decode_pm4 import decode_pm4
 from ringup.silicon import card as virtual

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
-from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.buffer import Buffer
+from ringup.drivers.memory.access import Access
 from ringup.queues.amd.sdma_stream import CopyStream
 from ringup.queues.arena import Arena
 from ringup.queues.timeline import Point

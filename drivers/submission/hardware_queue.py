@@ -1,8 +1,8 @@
-"""What a queue needs of its hardware, on any engine; `Hqd` and `SdmaQueue` provide it."""
+"""What a queue needs of its hardware, on any engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from ringup.autogen.layout import Word
@@ -20,6 +20,15 @@ class Position(NamedTuple):
     wptr_bytes: int
     status: Mapping[str, Word]
     behind: str = ""
+
+
+class Rings(Protocol):
+    """A doorbell: tells a queue its new write pointer."""
+
+    @property
+    def ring(self) -> Callable[[int], None]:
+        """Ring it with the pointer, in what it counts."""
+        ...
 
 
 class HardwareQueue(Protocol):

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ringup.drivers.amd.submission.card_queue import CardQueue, Hooks
+from ringup.drivers.submission.card_queue import CardQueue, Hooks
 from ringup.queues.profile import STAMP_BYTES, Profile, Span
 from ringup.queues.timeline import Point
 from ringup.queues.trace import Correlation, Trace
 
 if TYPE_CHECKING:
-    from ringup.drivers.amd.verbs import AnyRadeon
+    from ringup.drivers.submission.verbs import AnyCard
 
 PLACES = 4096  # commands of one profile
 BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
@@ -29,7 +29,7 @@ class CardProfile:
     Such streams stamp whenever they are submitted, also later: their memory stays until `close`.
     """
 
-    def __init__(self, card: AnyRadeon[Any, Any]) -> None:
+    def __init__(self, card: AnyCard[Any, Any, Any, Any]) -> None:
         self._card = card
         self._memory = card.memory.alloc(
             PLACES * 2 * STAMP_BYTES,
