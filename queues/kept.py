@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Call, Queue, Stream
+from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Call, Form, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
 FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
+PLAIN = Form(PACK_ADDRESS, 0)
 
 
 class KeptMemory(NamedTuple):
@@ -31,8 +32,8 @@ class KeptPlace:
 
     gpu_va: int
     at_bytes: int
-    # (byte in the image, gpu_va to fill in)
-    fixups: tuple[tuple[int, int], ...]
+    # how an address is stored, the byte in the image, what is stored
+    fixups: tuple[tuple[Callable[[bytearray, int, int], None], int, int], ...]
     # the packets that call this copy
     calls: dict[int, Call] = field(default_factory=dict)
     # the version of the image that this copy holds
@@ -68,14 +69,16 @@ class Kept:
         self.commands_bytes = len(commands)
         self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN
         self._image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
-        fixups = (*stream.fixups, *((self._args_at + at, offset) for at, offset in stream.arg_fixups))
+        in_body, in_args = stream.forms or (PLAIN, PLAIN)
+        fixups = [(in_body, at, value) for at, value in stream.fixups]
+        fixups += [(in_args, self._args_at + at, value) for at, value in stream.arg_fixups]
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
         self._places: list[KeptPlace] = []
         for at in range(0, self._stride * copies, self._stride):
             args_va = self.gpu_va + at + self._args_at
-            filled = tuple((byte, args_va + offset) for byte, offset in fixups)
+            filled = tuple((form.pack, byte, value + (args_va >> form.shift)) for form, byte, value in fixups)
             self._places.append(KeptPlace(self.gpu_va + at, at, filled))
         self._next, self._lost = itertools.cycle(self._places).__next__, ""
 
@@ -130,8 +133,8 @@ class Kept:
                 timeline = last.timeline
                 if timeline.known < last.value and timeline.completed < last.value and not timeline.failed:
                     last.wait(timeout_s)
-            for at, gpu_va in place.fixups:
-                PACK_ADDRESS(image, at, gpu_va)
+            for pack, byte, stored in place.fixups:
+                pack(image, byte, stored)
             self._write(place.at_bytes, image)
             place.version = version
         point = self._run(place, timeout_s)

@@ -141,6 +141,16 @@ NOWHERE: Placed = (None, 0, 0, b"")
 NONE, NEW, OLD = range(3)
 
 
+class Form(NamedTuple):
+    """How addresses of arguments are stored, where not as plain 64 bits: `pack(memory, byte, value)`, where `value` is
+    the second number of the fixup plus the address of the arguments, shifted right. The arguments begin at a multiple
+    of 256 bytes.
+    """
+
+    pack: Callable[[bytearray, int, int], None]
+    shift: int
+
+
 class Stream:
     """Commands while they are built: bytes, and the places in them for the addresses of kernel arguments. It does not
     access hardware. A subclass for each engine adds the commands.
@@ -161,6 +171,8 @@ class Stream:
         self.fixups: list[tuple[int, int]] = []
         # the same for addresses in the arguments themselves
         self.arg_fixups: list[tuple[int, int]] = []
+        # the forms of the addresses in the body and in the arguments, where they are not plain 64 bits
+        self.forms: tuple[Form, Form] | None = None
         self.waits: list[Point] = []
         # the hook of a profile: called with a command's name before the command; returns a function to call after it
         self.around: Callable[[Any, str], Callable[[], None]] | None = None
@@ -333,10 +345,17 @@ class Queue:
                     used_args = NEW
                     at = args.take(len(data), timeout_s)
                     base = args.gpu_va + at
-                    for place, offset in fixups:
-                        PACK_ADDRESS(body, place, base + offset)
-                    for place, offset in stream.arg_fixups:
-                        PACK_ADDRESS(data, place, base + offset)
+                    if stream.forms is None:
+                        for place, offset in fixups:
+                            PACK_ADDRESS(body, place, base + offset)
+                        for place, offset in stream.arg_fixups:
+                            PACK_ADDRESS(data, place, base + offset)
+                    else:
+                        (pack, shift), (arg_pack, arg_shift) = stream.forms
+                        for place, value in fixups:
+                            pack(stream.body, place, value + (base >> shift))
+                        for place, value in stream.arg_fixups:
+                            arg_pack(data, place, value + (base >> arg_shift))
                     args.put(at, data)
         if used_indirect:
             head, body = self._outside(head, body, timeout_s)
@@ -452,6 +471,11 @@ class Queue:
         # multiples of eight units.
         return rest if self.commands.pad and rest < size_bytes + -(at + size_bytes) % self._fetch_bytes else 0
 
+    def _blank(self, size_bytes: int) -> bytes:
+        """Return packets that do nothing, for the bytes that `_ahead` counts."""
+        pad = self.commands.pad
+        return pad * (size_bytes // len(pad))
+
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
         """Let `put` store commands a little after the write pointer, pad the bytes before them, and return where they
         end. The write pointer does not change.
@@ -495,7 +519,7 @@ class Queue:
         if (at & ring.size_bytes - 1) + size > ring.size_bytes:
             usual, ahead = False, self._ahead(at, size)
             if ahead:
-                data = self.commands.pad * (ahead // len(self.commands.pad)) + data
+                data = self._blank(ahead) + data
                 size += ahead
         value = last + 1
         try:

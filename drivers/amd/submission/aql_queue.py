@@ -310,7 +310,7 @@ class AqlKept(Kept):
     def _run(self, place: KeptPlace, timeout_s: float) -> Point:
         self._aql_queue.ready(self._stream, timeout_s)
         commands = self._image[: self.commands_bytes]
-        for at, gpu_va in place.fixups:
+        for pack, at, gpu_va in place.fixups:
             if at < self.commands_bytes:
-                PACK_ADDRESS(commands, at, gpu_va)
+                pack(commands, at, gpu_va)
         return self._aql_queue.run(commands, self._waits, timeout_s)

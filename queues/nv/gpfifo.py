@@ -1,0 +1,250 @@
+"""The GPFIFO of a channel: a ring of entries, each of which makes the host fetch a piece of pushbuffer.
+
+The host computer stores entries, then the index behind the last (GP_PUT), then rings the doorbell. The card only reads
+entries. Source: open-gpu-doc dev_pbdma.ref.txt, "GP_ENTRY0 and GP_ENTRY1", "GP_PUT".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+
+from ringup.autogen.nv import methods_host as host
+from ringup.queues.nv.methods import PUSH_NOP
+from ringup.queues.queue import TIMEOUT_S, Call, Queue, QueueParts
+from ringup.queues.timeline import Point
+
+ENTRY = struct.Struct("<Q")
+PACK_ENTRY = ENTRY.pack_into
+ENTRY_BYTES = host.GP_ENTRY__SIZE
+# an entry is its address, whose low two bits are zero, and its length in dwords from bit 42 on: bytes from bit 40 on
+LENGTH_SHIFT = 32 + host.GP_ENTRY1.FIELDS["length"].lo - 2
+MAX_PIECE_BYTES = 4 * ((1 << host.GP_ENTRY1.FIELDS["length"].width) - 1)
+ADDRESS_BITS = 32 + host.GP_ENTRY1.FIELDS["get_hi"].width
+# bytes of the ring for each entry, at least: a kept stream takes the 24 bytes of its semaphore release and two entries.
+# A submission takes more entries where the ring wraps: SPARE_ENTRIES for those in flight, one of them always free,
+# because a full GPFIFO looks empty
+BYTES_PER_ENTRY, SPARE_ENTRIES = 12, 4
+MIN_ENTRIES = 32
+# bytes behind the release of a submission that the host may not have fetched when its point is done: the interrupt
+UNREAD_BYTES = 8
+
+
+def entry(gpu_va: int, size_bytes: int) -> int:
+    """Return the entry for a piece of pushbuffer. Raises a `ValueError` for one that no entry can name."""
+    if gpu_va % 4 or size_bytes % 4 or not 0 < size_bytes <= MAX_PIECE_BYTES:
+        raise ValueError(
+            f"an entry fetches whole dwords, 4 to {MAX_PIECE_BYTES} bytes, not {size_bytes} at {gpu_va:#x}"
+        )
+    # the address space's last dword cannot be fetched
+    if not 0 <= gpu_va < (1 << ADDRESS_BITS) - size_bytes:
+        raise ValueError(f"pushbuffers lie below {1 << ADDRESS_BITS:#x}, not at {gpu_va:#x}")
+    return gpu_va | size_bytes << LENGTH_SHIFT
+
+
+class Gpfifo:
+    """The entries of one channel. `publish` is what a `Ring` calls: it makes entries for the ring's new bytes.
+
+    `put`: the index of the next entry. Commands in memory, which `splice` names, run between two bytes of the ring.
+    """
+
+    def __init__(
+        self,
+        ring_va: int,
+        ring_bytes: int,
+        entries: int,
+        write: Callable[[int, bytes], None],
+        store_put: Callable[[int], None],
+        ring_doorbell: Callable[[], None],
+        *,
+        fence: Callable[[], None] | None = None,
+        view: memoryview | None = None,
+        start: int = 0,
+    ) -> None:
+        """`ring_va`, `ring_bytes`: the pushbuffer ring. `entries`: a power of two; with fewer than one for 12 bytes of
+        the ring, the ring is not used in full. `write(at_bytes, data)` stores entries, `view` is their memory where the
+        CPU has it mapped. `store_put(index)` stores GP_PUT into USERD. `ring_doorbell()` writes the channel's
+        work-submit token. `fence()` makes earlier stores visible to the card before later ones; None where the CPU's
+        stores arrive in order. `start`: the ring's write pointer now.
+        """
+        if entries < MIN_ENTRIES or entries & entries - 1:
+            raise ValueError(f"a GPFIFO has a power of two of entries, at least {MIN_ENTRIES}, not {entries}")
+        # raises for a ring that no entry reaches
+        entry(ring_va, min(ring_bytes, MAX_PIECE_BYTES))
+        if ring_bytes > MAX_PIECE_BYTES or ring_va + ring_bytes >= 1 << ADDRESS_BITS:
+            raise ValueError(f"a pushbuffer ring of {ring_bytes} bytes at {ring_va:#x}: an entry cannot name it")
+        self.entries, self.put = entries, 0
+        self._ring_va, self._ring_bytes, self._mask = ring_va, ring_bytes, ring_bytes - 1
+        self._write, self._view = write, view
+        self._store_put, self._ring_doorbell, self._fence = store_put, ring_doorbell, fence
+        # the ring's bytes that have entries
+        self._published = start
+        # (write pointer before which they run, gpu_va, bytes)
+        self._splices: deque[tuple[int, int, int]] = deque()
+
+    @property
+    def max_ring_bytes(self) -> int:
+        """How many of the ring's bytes may be in flight, so that their entries never overtake the card's index."""
+        return (self.entries - SPARE_ENTRIES) * BYTES_PER_ENTRY
+
+    def splice(self, at: int, gpu_va: int, size_bytes: int) -> int:
+        """Run commands in memory before the ring's byte `at`, once that is published. Return how many entries that
+        takes.
+        """
+        pieces = range(0, size_bytes, MAX_PIECE_BYTES)
+        for start in pieces:
+            # raises for memory that no entry reaches
+            entry(gpu_va + start, min(MAX_PIECE_BYTES, size_bytes - start))
+        self._splices.append((at, gpu_va, size_bytes))
+        return len(pieces)
+
+    def move_splices(self, by_bytes: int) -> None:
+        """Move what was spliced and is not published: its submission begins later in the ring."""
+        self._splices = deque((at + by_bytes, gpu_va, size) for at, gpu_va, size in self._splices)
+
+    def drop_splices(self) -> None:
+        """Forget what was spliced and is not published."""
+        self._splices.clear()
+
+    def publish(self, wptr: int) -> None:
+        """Tell the card of the ring's bytes up to `wptr`.
+
+        ORDER: what the entries fetch and the entries themselves are visible before GP_PUT, which is before the
+        doorbell. Source: OGKM uvm_volta_host.c, uvm_hal_volta_host_write_gpu_put.
+        """
+        start = self._published
+        if start != wptr:
+            place, size, put = start & self._mask, wptr - start, self.put
+            if place + size <= self._ring_bytes and not self._splices:
+                word = self._ring_va + place | size << LENGTH_SHIFT
+                view = self._view
+                if view is not None:
+                    PACK_ENTRY(view, put * ENTRY_BYTES, word)
+                else:
+                    self._write(put * ENTRY_BYTES, ENTRY.pack(word))
+                put += 1
+            else:
+                put = self._store_pieces(put, start, wptr)
+            self.put, self._published = put & self.entries - 1, wptr
+        fence = self._fence
+        if fence is not None:
+            fence()
+        self._store_put(self.put)
+        if fence is not None:
+            fence()
+        self._ring_doorbell()
+
+    def _store_pieces(self, put: int, start: int, wptr: int) -> int:
+        """Store entries for the ring's bytes and for what was spliced between them; return the index behind them."""
+        words: list[int] = []
+        splices = self._splices
+        for at, gpu_va, size_bytes in splices:
+            # behind these bytes
+            if at > wptr:
+                break
+            words += self._of_ring(start, at)
+            for piece in range(0, size_bytes, MAX_PIECE_BYTES):
+                words.append(entry(gpu_va + piece, min(MAX_PIECE_BYTES, size_bytes - piece)))
+            start = at
+        words += self._of_ring(start, wptr)
+        for word in words:
+            place = (put & self.entries - 1) * ENTRY_BYTES
+            if self._view is not None:
+                PACK_ENTRY(self._view, place, word)
+            else:
+                self._write(place, ENTRY.pack(word))
+            put += 1
+        # only now: an interruption before leaves all as it was
+        self._splices = deque(one for one in splices if one[0] > wptr)
+        return put
+
+    def _of_ring(self, start: int, end: int) -> list[int]:
+        """Return the entries for a range of the ring's bytes, two where it wraps."""
+        if start == end:
+            return []
+        place, size = start & self._mask, end - start
+        first = min(size, self._ring_bytes - place)
+        words = [entry(self._ring_va + place, first)]
+        return [*words, entry(self._ring_va, size - first)] if first < size else words
+
+    def restart(self) -> None:
+        """Begin anew: the channel was made again, its indices are 0, nothing is in flight."""
+        self.put = self._published = 0
+        self._splices.clear()
+
+
+class GpfifoQueue(Queue):
+    """A queue of a channel. Its ring is the pushbuffer ring, whose `publish` is the `publish` of `gpfifo`.
+
+    Long streams and kept ones are entries of their own between the ring's bytes.
+    """
+
+    def __init__(self, parts: QueueParts, gpfifo: Gpfifo) -> None:
+        super().__init__(parts)
+        self._install_gpfifo(gpfifo)
+
+    def _install_gpfifo(self, gpfifo: Gpfifo) -> None:
+        """Use `gpfifo` from now on, with the ring of the parts."""
+        self._gpfifo = gpfifo
+        ring = self.ring
+        ring.usable_bytes = min(ring.size_bytes - 4 - UNREAD_BYTES, gpfifo.max_ring_bytes)
+        ring.limit = ring.tail + ring.usable_bytes
+        # a stream in the ring needs space besides the packets of the queue
+        self._longest_bytes = min(ring.size_bytes // 4, ring.usable_bytes // 4)
+
+    def call(
+        self,
+        gpu_va: int,
+        size_bytes: int,
+        waits: list[Point],
+        known: dict[int, Call],
+        timeout_s: float = TIMEOUT_S,
+    ) -> Point:
+        """Run commands in the card's memory and return the point that is reached when they are done. They begin with
+        the packets of `Commands.begin` themselves.
+        """
+        if get_ident() != self._owner.thread:
+            self._owner.admit()
+        head: bytes = self._prefix(waits) if self._waits or waits else b""
+        if self._gpfifo.splice(self.ring.wptr + len(head), gpu_va, size_bytes) > 1:
+            head += self._paid(size_bytes)
+        point = self._push(head, timeout_s)
+        if self._waits:
+            self._waits.clear()
+        return point
+
+    def _outside(self, head: bytes, body: bytes | bytearray, timeout_s: float) -> tuple[bytes, bytes | bytearray]:
+        """Store a long stream in the indirect arena and let an entry of its own run it behind `head`."""
+        at = self._indirect.take(len(body), timeout_s)
+        self._indirect.put(at, body)
+        self._gpfifo.splice(self.ring.wptr + len(head), self._indirect.gpu_va + at, len(body))
+        return head, self._paid(len(body))
+
+    def _paid(self, size_bytes: int) -> bytes:
+        """Return packets that do nothing: bytes of the ring for entries beyond one, so that its bytes in flight bound
+        the entries in flight.
+        """
+        extra = -(-size_bytes // MAX_PIECE_BYTES) - 1
+        return PUSH_NOP * (BYTES_PER_ENTRY // len(PUSH_NOP) * extra)
+
+    def _ahead(self, at: int, size_bytes: int) -> int:
+        """Return the bytes up to the ring's end, for a submission that would wrap: no run of methods is cut in two."""
+        rest = self.ring.size_bytes - (at & self.ring.size_bytes - 1)
+        self._gpfifo.move_splices(rest)
+        return rest
+
+    def _blank(self, size_bytes: int) -> bytes:
+        return bytes(size_bytes)
+
+    def _broken_off(self, start: int, last: int) -> None:
+        # nothing was stored
+        if self.ring.wptr == start:
+            self._gpfifo.drop_splices()
+        super()._broken_off(start, last)
+
+    def restart(self, cause: Exception) -> None:
+        """Go on after a reset of the hardware: the channel was made again."""
+        super().restart(cause)
+        self._gpfifo.restart()
