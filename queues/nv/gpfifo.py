@@ -7,7 +7,6 @@ entries. Source: open-gpu-doc dev_pbdma.ref.txt, "GP_ENTRY0 and GP_ENTRY1", "GP_
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 
@@ -42,6 +41,14 @@ def entry(gpu_va: int, size_bytes: int) -> int:
     if not 0 <= gpu_va < (1 << ADDRESS_BITS) - size_bytes:
         raise ValueError(f"pushbuffers lie below {1 << ADDRESS_BITS:#x}, not at {gpu_va:#x}")
     return gpu_va | size_bytes << LENGTH_SHIFT
+
+
+def entries_of(gpu_va: int, size_bytes: int) -> bytes:
+    """Return the entries for any number of bytes, in pieces as long as an entry can name."""
+    return b"".join(
+        ENTRY.pack(entry(gpu_va + at, min(MAX_PIECE_BYTES, size_bytes - at)))
+        for at in range(0, size_bytes, MAX_PIECE_BYTES)
+    )
 
 
 class Gpfifo:
@@ -81,32 +88,25 @@ class Gpfifo:
         self._store_put, self._ring_doorbell, self._fence = store_put, ring_doorbell, fence
         # the ring's bytes that have entries
         self._published = start
-        # (write pointer before which they run, gpu_va, bytes)
-        self._splices: deque[tuple[int, int, int]] = deque()
+        # (write pointer before which they run, entries), all of one submission, in order
+        self._splices: list[tuple[int, bytes]] = []
 
     @property
     def max_ring_bytes(self) -> int:
         """How many of the ring's bytes may be in flight, so that their entries never overtake the card's index."""
         return (self.entries - SPARE_ENTRIES) * BYTES_PER_ENTRY
 
-    def splice(self, at: int, gpu_va: int, size_bytes: int) -> int:
-        """Run commands in memory before the ring's byte `at`, once that is published. Return how many entries that
-        takes.
-        """
-        pieces = range(0, size_bytes, MAX_PIECE_BYTES)
-        for start in pieces:
-            # raises for memory that no entry reaches
-            entry(gpu_va + start, min(MAX_PIECE_BYTES, size_bytes - start))
-        self._splices.append((at, gpu_va, size_bytes))
-        return len(pieces)
+    def splice(self, at: int, entries: bytes) -> None:
+        """Run commands in memory, which `entries` fetch, before the ring's byte `at`, once that is published."""
+        self._splices.append((at, entries))
 
     def move_splices(self, by_bytes: int) -> None:
         """Move what was spliced and is not published: its submission begins later in the ring."""
-        self._splices = deque((at + by_bytes, gpu_va, size) for at, gpu_va, size in self._splices)
+        self._splices = [(at + by_bytes, entries) for at, entries in self._splices]
 
     def drop_splices(self) -> None:
         """Forget what was spliced and is not published."""
-        self._splices.clear()
+        self._splices = []
 
     def publish(self, wptr: int) -> None:
         """Tell the card of the ring's bytes up to `wptr`.
@@ -116,9 +116,10 @@ class Gpfifo:
         """
         start = self._published
         if start != wptr:
-            place, size, put = start & self._mask, wptr - start, self.put
-            if place + size <= self._ring_bytes and not self._splices:
-                word = self._ring_va + place | size << LENGTH_SHIFT
+            place, size, put, splices = start & self._mask, wptr - start, self.put, self._splices
+            whole = place + size <= self._ring_bytes
+            word = self._ring_va + place | size << LENGTH_SHIFT
+            if not splices and whole:
                 view = self._view
                 if view is not None:
                     PACK_ENTRY(view, put * ENTRY_BYTES, word)
@@ -126,7 +127,13 @@ class Gpfifo:
                     self._write(put * ENTRY_BYTES, ENTRY.pack(word))
                 put += 1
             else:
-                put = self._store_pieces(put, start, wptr)
+                # a kept stream, most often
+                usual = whole and len(splices) == 1 and splices[0][0] == start
+                entries = splices[0][1] + ENTRY.pack(word) if usual else self._entries(start, wptr)
+                self._store(put, entries)
+                # only now: an interruption before leaves all as it was
+                self._splices = []
+                put += len(entries) // ENTRY_BYTES
             self.put, self._published = put & self.entries - 1, wptr
         fence = self._fence
         if fence is not None:
@@ -136,43 +143,38 @@ class Gpfifo:
             fence()
         self._ring_doorbell()
 
-    def _store_pieces(self, put: int, start: int, wptr: int) -> int:
-        """Store entries for the ring's bytes and for what was spliced between them; return the index behind them."""
-        words: list[int] = []
-        splices = self._splices
-        for at, gpu_va, size_bytes in splices:
-            # behind these bytes
-            if at > wptr:
-                break
-            words += self._of_ring(start, at)
-            for piece in range(0, size_bytes, MAX_PIECE_BYTES):
-                words.append(entry(gpu_va + piece, min(MAX_PIECE_BYTES, size_bytes - piece)))
+    def _entries(self, start: int, wptr: int) -> bytes:
+        """Return the entries for the ring's bytes and for what was spliced between them."""
+        parts = []
+        for at, entries in self._splices:
+            parts += [self._of_ring(start, at), entries]
             start = at
-        words += self._of_ring(start, wptr)
-        for word in words:
-            place = (put & self.entries - 1) * ENTRY_BYTES
-            if self._view is not None:
-                PACK_ENTRY(self._view, place, word)
-            else:
-                self._write(place, ENTRY.pack(word))
-            put += 1
-        # only now: an interruption before leaves all as it was
-        self._splices = deque(one for one in splices if one[0] > wptr)
-        return put
+        return b"".join((*parts, self._of_ring(start, wptr)))
 
-    def _of_ring(self, start: int, end: int) -> list[int]:
+    def _of_ring(self, start: int, end: int) -> bytes:
         """Return the entries for a range of the ring's bytes, two where it wraps."""
-        if start == end:
-            return []
         place, size = start & self._mask, end - start
         first = min(size, self._ring_bytes - place)
-        words = [entry(self._ring_va + place, first)]
-        return [*words, entry(self._ring_va, size - first)] if first < size else words
+        return entries_of(self._ring_va + place, first) + entries_of(self._ring_va, size - first)
+
+    def _store(self, put: int, entries: bytes) -> None:
+        """Store entries from index `put` on, which may wrap."""
+        at, most = put * ENTRY_BYTES, self.entries * ENTRY_BYTES
+        view, first = self._view, most - at
+        if view is None:
+            self._write(at, entries[:first])
+            if entries[first:]:
+                self._write(0, entries[first:])
+        elif len(entries) <= first:
+            view[at : at + len(entries)] = entries
+        else:
+            view[at:most] = entries[:first]
+            view[: len(entries) - first] = entries[first:]
 
     def restart(self) -> None:
         """Begin anew: the channel was made again, its indices are 0, nothing is in flight."""
         self.put = self._published = 0
-        self._splices.clear()
+        self._splices = []
 
 
 class GpfifoQueue(Queue):
@@ -207,10 +209,33 @@ class GpfifoQueue(Queue):
         """
         if get_ident() != self._owner.thread:
             self._owner.admit()
+        call = known.get(0)
+        if call is None:
+            # an owner of commands keeps its entries, and what pays for them
+            entries = entries_of(gpu_va, size_bytes)
+            paid = _paid(entries)
+            call = known[0] = Call(entries, bytearray(paid + self._signal), 0, len(paid) + self._low_at, 0)
+        ring, timeline, whole = self.ring, self.timeline, call.submission
+        start, last, size = ring.wptr, timeline.last, len(whole)
+        if (
+            not (waits or self._waits)
+            and last < self._low_mask
+            and start + size <= ring.limit
+            and (start & ring.size_bytes - 1) + size <= ring.size_bytes
+        ):
+            try:
+                self._gpfifo.splice(start, call.packets)
+                timeline.last = value = last + 1
+                self._pack_low(whole, call.low_at, value)
+                point = Point(timeline, value)
+                ring.put_whole(whole, point, 0)
+            except BaseException:
+                self._broken_off(start, last)
+                raise
+            return point
         head: bytes = self._prefix(waits) if self._waits or waits else b""
-        if self._gpfifo.splice(self.ring.wptr + len(head), gpu_va, size_bytes) > 1:
-            head += self._paid(size_bytes)
-        point = self._push(head, timeout_s)
+        self._gpfifo.splice(start + len(head), call.packets)
+        point = self._push(head + _paid(call.packets), timeout_s)
         if self._waits:
             self._waits.clear()
         return point
@@ -219,15 +244,9 @@ class GpfifoQueue(Queue):
         """Store a long stream in the indirect arena and let an entry of its own run it behind `head`."""
         at = self._indirect.take(len(body), timeout_s)
         self._indirect.put(at, body)
-        self._gpfifo.splice(self.ring.wptr + len(head), self._indirect.gpu_va + at, len(body))
-        return head, self._paid(len(body))
-
-    def _paid(self, size_bytes: int) -> bytes:
-        """Return packets that do nothing: bytes of the ring for entries beyond one, so that its bytes in flight bound
-        the entries in flight.
-        """
-        extra = -(-size_bytes // MAX_PIECE_BYTES) - 1
-        return PUSH_NOP * (BYTES_PER_ENTRY // len(PUSH_NOP) * extra)
+        entries = entries_of(self._indirect.gpu_va + at, len(body))
+        self._gpfifo.splice(self.ring.wptr + len(head), entries)
+        return head, _paid(entries)
 
     def _ahead(self, at: int, size_bytes: int) -> int:
         """Return the bytes up to the ring's end, for a submission that would wrap: no run of methods is cut in two."""
@@ -248,3 +267,11 @@ class GpfifoQueue(Queue):
         """Go on after a reset of the hardware: the channel was made again."""
         super().restart(cause)
         self._gpfifo.restart()
+
+
+def _paid(entries: bytes) -> bytes:
+    """Return packets that do nothing: bytes of the ring for entries beyond one, so that its bytes in flight bound the
+    entries in flight.
+    """
+    extra = len(entries) // ENTRY_BYTES - 1
+    return PUSH_NOP * (BYTES_PER_ENTRY // len(PUSH_NOP) * extra)

@@ -9,6 +9,7 @@ nak/hw_runner.rs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.nv import methods_host
 from ringup.autogen.nv.classes import (
@@ -51,13 +52,35 @@ SMS_PER_TPC = 2
 MAX_BANK_BYTES = 64 * KB
 
 
+class BankLayout(NamedTuple):
+    """Where compilers read what a launch is, as bytes of constant bank 0: three words each for block and grid, the
+    windows' addresses (64 bits), the top of a thread's stack in local memory, the first parameter.
+
+    `shared_window`: None where code reads a special register (SR_SWINHI) instead. UNKNOWN: the descriptor of global
+    memory that code for sm_80 and above reads at 0x118, 0x208 or 0x358; it is left 0, as are counters of launches and
+    SMs. Source: code that ptxas 13.5 makes of %ntid, %nctaid, cvta and local arrays.
+    """
+
+    block: int
+    grid: int
+    shared_window: int | None
+    local_window: int
+    stack_top: int
+    params: int
+
+
+BANK_TURING = BankLayout(0, 0xC, 0x18, 0x20, 0x28, 0x160)
+BANK_HOPPER = BANK_TURING._replace(params=0x210)
+BANK_BLACKWELL = BankLayout(0x360, 0x370, None, 0x2F8, 0x37C, 0x380)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRow:
     """One generation. Sizes are in bytes.
 
-    `sm`: major and minor number of its machine code. `qmd`: version of its launch descriptor. `params_at`: where
-    constant bank 0 holds a kernel's parameters. `shared_configs`: how much of an SM's memory may be shared memory.
-    `shared_reserved`: of each block's shared memory, what the system keeps.
+    `sm`: major and minor number of its machine code. `qmd`: version of its launch descriptor. `bank`: the layout of
+    constant bank 0. `shared_configs`: how much of an SM's memory may be shared memory. `shared_reserved`: of a block's
+    shared memory, what CUDA keeps back; from Hopper on, compilers count it in a kernel's own.
     """
 
     name: str
@@ -67,7 +90,7 @@ class GenerationRow:
     sm: tuple[int, int]
     qmd: tuple[int, int]
     qmd_bytes: int
-    params_at: int
+    bank: BankLayout
     max_threads_per_sm: int
     max_blocks_per_sm: int
     shared_configs: tuple[int, ...]
@@ -96,7 +119,7 @@ class GenerationRow:
 
 # bytes of shared memory that an SM can be configured for
 SHARED_TURING = (32 * KB, 64 * KB)
-SHARED_100 = (0, 8 * KB, 16 * KB, 32 * KB, 64 * KB, 100 * KB)
+SHARED_100 = (8 * KB, 16 * KB, 32 * KB, 64 * KB, 100 * KB)
 SHARED_164 = (*SHARED_100, 132 * KB, 164 * KB)
 SHARED_228 = (*SHARED_164, 196 * KB, 228 * KB)
 # up to Ada the window's address has 32 bits; from Hopper on it is a multiple of 4 GB
@@ -111,7 +134,7 @@ ROWS = (
         sm=(7, 5),
         qmd=(2, 3),
         qmd_bytes=256,
-        params_at=0x160,
+        bank=BANK_TURING,
         max_threads_per_sm=1024,
         max_blocks_per_sm=16,
         shared_configs=SHARED_TURING,
@@ -126,7 +149,7 @@ ROWS = (
         sm=(8, 0),
         qmd=(2, 4),
         qmd_bytes=256,
-        params_at=0x160,
+        bank=BANK_TURING,
         max_threads_per_sm=2048,
         max_blocks_per_sm=32,
         shared_configs=SHARED_164,
@@ -141,7 +164,7 @@ ROWS = (
         sm=(8, 6),
         qmd=(3, 0),
         qmd_bytes=256,
-        params_at=0x160,
+        bank=BANK_TURING,
         max_threads_per_sm=1536,
         max_blocks_per_sm=16,
         shared_configs=SHARED_100,
@@ -156,7 +179,7 @@ ROWS = (
         sm=(8, 9),
         qmd=(3, 0),
         qmd_bytes=256,
-        params_at=0x160,
+        bank=BANK_TURING,
         max_threads_per_sm=1536,
         max_blocks_per_sm=24,
         shared_configs=SHARED_100,
@@ -171,11 +194,11 @@ ROWS = (
         sm=(9, 0),
         qmd=(4, 0),
         qmd_bytes=384,
-        params_at=0x210,
+        bank=BANK_HOPPER,
         max_threads_per_sm=2048,
         max_blocks_per_sm=32,
         shared_configs=SHARED_228,
-        shared_reserved=KB,
+        shared_reserved=0,
         shared_window_va=SHARED_WINDOW_HOPPER,
         shared_window_bytes=4 << 30,
     ),
@@ -187,11 +210,11 @@ ROWS = (
         sm=(10, 0),
         qmd=(5, 0),
         qmd_bytes=384,
-        params_at=0x380,
+        bank=BANK_BLACKWELL,
         max_threads_per_sm=2048,
         max_blocks_per_sm=32,
         shared_configs=SHARED_228,
-        shared_reserved=KB,
+        shared_reserved=0,
         shared_window_va=SHARED_WINDOW_HOPPER,
         shared_window_bytes=4 << 30,
     ),
@@ -203,11 +226,11 @@ ROWS = (
         sm=(12, 0),
         qmd=(5, 0),
         qmd_bytes=384,
-        params_at=0x380,
+        bank=BANK_BLACKWELL,
         max_threads_per_sm=1536,
         max_blocks_per_sm=24,
         shared_configs=SHARED_100,
-        shared_reserved=KB,
+        shared_reserved=0,
         shared_window_va=SHARED_WINDOW_HOPPER,
         shared_window_bytes=4 << 30,
     ),
