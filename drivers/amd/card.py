@@ -18,7 +18,6 @@ from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.gmc.pte import PAGE_BYTES
 from ringup.drivers.amd.lifecycle import bringup, hive, host_reach
 from ringup.drivers.amd.lifecycle.bringup import Bringup
-from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.lifecycle.reset import Member, Reset
 from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
@@ -30,6 +29,7 @@ from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
+from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.transport.config_space import ask

@@ -14,16 +14,16 @@ from ringup.drivers.amd.bus.registers import Version
 from ringup.drivers.amd.kfd import faults
 from ringup.drivers.amd.kfd.memory import KfdMemory
 from ringup.drivers.amd.kfd.queues import KfdQueues, compute_units, shader_engines
-from ringup.drivers.amd.lifecycle.recovery import Rung
-from ringup.drivers.amd.observe.health import QueueStats, queue_stats
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.memory.table import Usage
 from ringup.drivers.poll import Poller
+from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
 from ringup.drivers.transport.kfd import sensors
 from ringup.drivers.transport.kfd.calls import HwException
 from ringup.drivers.transport.kfd.device import Happened, KfdDevice

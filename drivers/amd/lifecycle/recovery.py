@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from ringup.autogen.linux import pci
@@ -20,6 +19,7 @@ from ringup.drivers.amd.lifecycle import mode2
 from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.amd.smu.reset import mode1_reset
+from ringup.drivers.rung import Rung
 from ringup.drivers.transport.config_space import change_command
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.wait import poll
@@ -57,18 +57,6 @@ class Parts(Protocol):
     def smu(self) -> Smu:
         """Its power controller."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """The outcome of one rung. `error` is empty when it was verified; `survived` says what the card still has then."""
-
-    name: str
-    survived: str
-    error: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}: " + (f"failed: {self.error}" if self.error else f"verified; survived: {self.survived}")
 
 
 class Ladder:

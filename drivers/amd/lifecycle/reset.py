@@ -16,8 +16,9 @@ from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.lifecycle import hive, mode2
-from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb, reset_cores
+from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, climb, reset_cores
 from ringup.drivers.amd.submission.queue_set import QueueSet
+from ringup.drivers.rung import Rung
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.submission.hardware_queue import COMPUTE
 from ringup.drivers.transport.wait import poll

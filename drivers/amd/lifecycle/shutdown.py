@@ -22,11 +22,12 @@ from ringup.drivers.amd.board.wiring import make_gmc, make_hdp, make_nbio
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.lifecycle.inspect import CLEAN, COLD, Bare
-from ringup.drivers.amd.lifecycle.recovery import WHOLE, Rung, by_bus, climb
+from ringup.drivers.amd.lifecycle.recovery import WHOLE, by_bus, climb
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.accelerator import make_smu
 from ringup.drivers.amd.smu.controller import PING_US, Smu
+from ringup.drivers.rung import Rung
 from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported

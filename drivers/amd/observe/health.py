@@ -24,6 +24,7 @@ from ringup.drivers.amd.smu.tables import METRICS, Limits, Metrics, decode_metri
 from ringup.drivers.amd.smu.thermal import Thermal
 from ringup.drivers.memory.table import Usage
 from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
@@ -33,20 +34,6 @@ LOOK_US = 1_000_000
 EMERGENCY_C = 5
 COOLED_C = 10  # below that, before work is taken again; ours
 HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """One queue: how many submissions it was given, how many are done, and its ring pointers in bytes as the hardware
-    has them.
-    """
-
-    name: str
-    submitted: int
-    completed: int
-    mapped: bool
-    rptr_bytes: int
-    wptr_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +184,3 @@ class Health:
             resets=counts.resets,
             doubts=tuple(filter(None, (blocks.smu.mismatch, *self._doubts, *blocks.smu.doubts))),
         )
-
-
-def queue_stats(queue: CardQueue) -> QueueStats:
-    """Return the statistics of a queue."""
-    timeline, at = queue.timeline, queue.position()
-    return QueueStats(queue.name, timeline.last, timeline.completed, at.mapped, at.rptr_bytes, at.wptr_bytes)

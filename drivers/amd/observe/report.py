@@ -15,11 +15,11 @@ from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx import waves as gfx_waves
 from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.hqd import DWORD_BYTES, SpreadHqd
-from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.submission.card_queue import ComputeQueue
 from ringup.drivers.mistakes import Mistakes, shortened
+from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stage
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.errors import DeviceLost, RingupError
