@@ -34,11 +34,12 @@ KNOWN_PREFIXES = {
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
     "kfd": "a Radeon that stays with the kernel's amdgpu, kfd:0",
+    "nvidia": "a card that stays with NVIDIA's kernel driver, nvidia:0",
     "virtual": "a device model, virtual:navi31",
     "replay": "a recorded session, replay:FILE",
 }
 # Prefixes reserved for transports that do not exist yet: the macOS shim, kernel nodes, another machine.
-RESERVED_PREFIXES = frozenset(("mac", "nvidia", "kgsl", "msm", "tcp"))
+RESERVED_PREFIXES = frozenset(("mac", "kgsl", "msm", "tcp"))
 
 
 @dataclass(frozen=True, slots=True)
