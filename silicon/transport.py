@@ -18,6 +18,8 @@ ENCLOSURES = {  # by name of the bridge: its firmware, and a text for listings
     "asm2464pd-patched": ("patched", "patched stock firmware"),
     "asm2464pd-stock": ("stock", "stock firmware"),
 }
+# a machine whose NVIDIA kernel driver has the card, instead of a bridge: the text for listings
+KERNEL, KERNEL_TEXT = "nvidia", "behind a model of NVIDIA's kernel driver"
 CARD_OPTIONS = (
     "vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside", "code_folder", "for_other_drivers",
 )  # fmt: skip
@@ -40,10 +42,12 @@ def find() -> Iterable[Found]:
     # a listing must not cost the models
     from ringup.silicon.amd.board.chips import CHIPS, every
     from ringup.silicon.nv.chips import CHIPS as NVIDIA
+    from ringup.silicon.nv.kernel.rows import DOORBELLS
 
     products = {name: row.product for chips in (every(), NVIDIA) for name, row in chips.items()}
     return [
         *(Found(f"virtual:{name}", f"{product}, a device model") for name, product in products.items()),
+        *(Found(f"virtual:{name}@{KERNEL}", f"{products[name]} {KERNEL_TEXT}") for name in NVIDIA if name in DOORBELLS),
         *(
             Found(f"virtual:{name}@{bridge}", f"{row.product} behind a model of an ASM2464PD, {text}")
             for name, row in CHIPS.items()
@@ -59,12 +63,17 @@ def open(
     """Open the device called `virtual:REST` and return it: `card`, or else a new card made with `options` (those of
     `ringup.silicon.card` or `ringup.silicon.nvidia_card`, whose `code_folder` is below the user's cache here).
 
+    With `@nvidia` behind an NVIDIA card, return the route through the device nodes of a modelled kernel driver. Then
+    `options` may include `release`, the driver's.
+
     With a bridge (`REST` is `CARD@BRIDGE`), return the route through a USB port of a virtual host. `options` may then
     include those of `Enclosure`; `enclosure` is an existing one, plugged in or not. Raises `CardBusy`, which names the
     holder, for a card in a slot that is already open.
     """
     name, at, bridge = rest.partition("@")
     _known(name)
+    if bridge == KERNEL:
+        return _behind_driver(name, card, options)
     if at:
         return _through(name, bridge, card, enclosure, options)
     if enclosure is not None:
@@ -74,6 +83,25 @@ def open(
     card = card or _made(name, options)
     card.hold()
     return card
+
+
+def _behind_driver(name: str, card: SlotCard | None, options: dict[str, Any]) -> Via:
+    """Make the machine whose kernel driver has the card, and return the route through its nodes."""
+    from ringup.silicon import nvidia_card, nvidia_cards
+    from ringup.silicon.nv.card import VirtualNvidia
+    from ringup.silicon.nv.kernel.system import RELEASES, VirtualKernel
+
+    if name not in nvidia_cards():
+        raise NoSuchCard(f"virtual:{name}@{KERNEL}: NVIDIA's driver drives NVIDIA's cards only")
+    release = options.pop("release", RELEASES[0])
+    if card is None:
+        card = nvidia_card(name, **_with_code_folder(options))
+    elif options:
+        raise ValueError(f"virtual:{name}@{KERNEL} cannot be opened on {card.name} with options {sorted(options)}")
+    if not isinstance(card, VirtualNvidia) or card.name != f"virtual:{name}":
+        raise ValueError(f"virtual:{name}@{KERNEL} cannot be opened on {card.name}")
+    kernel = VirtualKernel(card, release)
+    return Via("nvidia", "0", {"model": kernel, "owned": True, "name": f"virtual:{name}@{KERNEL}"})
 
 
 def _known(name: str) -> None:

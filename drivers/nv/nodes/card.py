@@ -1,0 +1,274 @@
+"""An open card that stays with NVIDIA's kernel driver: the same verbs as a card that ringup drives itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ringup.drivers.buffer import Buffer
+from ringup.drivers.cleanup import Teardown, undone_on_error
+from ringup.drivers.memory.table import Usage
+from ringup.drivers.nv.nodes.channel import DATALESS, NONSTALL, NOTIFIER_HOST, Channel
+from ringup.drivers.nv.nodes.memory import NodesMemory
+from ringup.drivers.nv.nodes.objects import CardObjects
+from ringup.drivers.nv.nodes.queues import NodesQueues
+from ringup.drivers.nv.rm.facts import CardFacts
+from ringup.drivers.nv.verbs import SELF_TEST_US, AnyNvidia, CardInfo
+from ringup.drivers.poll import Poller
+from ringup.drivers.stages import Stages, Watcher
+from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.queue_stats import QueueStats
+from ringup.drivers.transport.nvidia.device import NvidiaDevice
+from ringup.drivers.transport.nvidia.status import RmRefused
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, NotSupported, RingupError
+
+# TIMEOUT: ours, for calls of the kernel's driver that start nothing
+OBJECTS_US, QUEUES_US = 10_000_000, 10_000_000
+# events end a wait, so a sleep may be long; it bounds how late a card that is gone is noticed
+LONGEST_NAP_US = 200_000
+FOUND = "driven by NVIDIA's kernel driver"
+# nverror.h: an access that page tables did not allow
+MMU_FAULTS = frozenset((13, 31))
+
+
+@dataclass(frozen=True, slots=True)
+class NodesStats:
+    """What a card does now: this process's memory and queues on it."""
+
+    name: str
+    at_us: int
+    memory: dict[str, Usage]
+    queues: tuple[QueueStats, ...]
+    faults: int
+    resets: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class NodesReport:
+    """A post-mortem: the first cause, earlier errors, queues and what their channels were fetching, memory.
+    `unreachable`: why the card says nothing.
+    """
+
+    name: str
+    cause: str
+    errors_so_far: tuple[str, ...]
+    unreachable: str
+    queues: tuple[QueueStats, ...]
+    channels: dict[str, tuple[str, ...]]
+    memory: dict[str, Usage]
+    release: str
+    # of a virtual card below the kernel's driver nothing is seen
+    mistakes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.cause or self.unreachable or 'no error'}",
+            f"release {self.release} of NVIDIA's kernel driver",
+        ]
+        lines += [f"earlier: {text}" for text in self.errors_so_far]
+        for queue in self.queues:
+            lines.append(
+                f"{queue.name}: {queue.completed} of {queue.submitted} done, fetched up to byte {queue.rptr_bytes:#x} of "
+                f"{queue.wptr_bytes:#x} of its GPFIFO" + ("" if queue.mapped else ", off")
+            )
+            lines += [f"  {line}" for line in self.channels.get(queue.name, ())]
+        lines += [
+            f"{place}: {usage.used_bytes} bytes in {usage.buffers} buffers" for place, usage in self.memory.items()
+        ]
+        return "\n".join(lines)
+
+
+class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
+    """One card through the nodes of NVIDIA's kernel driver. Other processes may use it at the same time."""
+
+    def __init__(self, device: NvidiaDevice, *, watch: Watcher | None = None) -> None:
+        """Create the process's objects and queues on the card.
+
+        Raises `NotSupported` for another generation, and the driver's refusals; `device` is closed by the caller then.
+        """
+        super().__init__(device)
+        stages = Stages(device.name, device.clock, watch)
+        self.stages = stages.done
+        with stages.stage("making objects of the resource manager", OBJECTS_US):
+            self._objects = CardObjects(device)
+            self._memory = NodesMemory(self._objects)
+            self._memory.admit = self.owner.check
+            node = device.interrupts.connect(self._objects.client.root, self._objects.device)
+            self._objects.listen(self._objects.subdevice, NOTIFIER_HOST | NONSTALL | DATALESS, node)
+        self._waiter = Poller(device, self._look, self._glance, self._explain, longest_nap_us=LONGEST_NAP_US)
+        self._queues = NodesQueues(self._objects, self._memory, self._waiter, self.owner)
+        with undone_on_error(self._shut):
+            with stages.stage("making queues", QUEUES_US):
+                self.compute = self._queues.compute()
+                self._copies = {0: self._queues.copy(0)}
+            with stages.stage("testing the queues", 2 * SELF_TEST_US):
+                for queue in self._queues.queues:
+                    queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
+        self._waiter.advice = "; `card.report()` tells more, `card.reset()` ends it"
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+    @property
+    def facts(self) -> CardFacts:
+        """What the resource manager tells of the card."""
+        return self._objects.facts
+
+    @property
+    def memory(self) -> NodesMemory:
+        """The address space of its queues."""
+        return self._memory
+
+    def gpu_clock(self) -> int:
+        """Read the card's clock, in ns."""
+        return self._objects.gpu_clock()
+
+    @property
+    def info(self) -> CardInfo:
+        """What the card is, as the driver tells it."""
+        seen, row = self.facts, self.device.row
+        return CardInfo(
+            name=self.name,
+            chip=seen.chip,
+            target=self.target,
+            product=seen.product,
+            pci_id=f"{row.vendor_id:04x}:{row.device_id:04x}",
+            address=row.address,
+            vram_bytes=seen.vram_bytes,
+            window_bytes=seen.bar1_bytes,
+            compute_units=seen.sms,
+            warps_per_unit=seen.warps_per_sm,
+            wave_size=32,
+            l2_bytes=seen.l2_bytes,
+            copy_engines=len(seen.copy_engines),
+            gid=seen.gid.hex(),
+            versions={"nvidia": self.device.release, "layouts": self.device.calls.layouts},
+            firmware={},
+            found=FOUND,
+        )
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+    def pin(self, buffer: Any, name: str = "") -> Buffer:
+        """Let the card reach the caller's memory without a copy: any writable and contiguous object with the buffer
+        protocol, such as a NumPy array or an `mmap`. Free the result before that memory is freed.
+
+        The driver maps whole pages, so the card reaches what else lies in the first and the last one.
+        """
+        self._check()
+        view = memoryview(buffer)
+        if not view.c_contiguous:
+            raise ValueError("a card can be given memory that is contiguous, which this buffer is not")
+        return self._memory.pin(view.cast("B") if view.nbytes else memoryview(b""), name)
+
+    # --- health -----------------------------------------------------------------------------------------------------
+    def stats(self) -> NodesStats:
+        """Return what this process has on the card."""
+        self._check()
+        return NodesStats(
+            name=self.name,
+            at_us=self.device.clock.now_us,
+            memory={place: replace(usage) for place, usage in self._memory.stats().items()},
+            queues=self._queue_stats(),
+            faults=self._faults,
+            resets=self._resets,
+        )
+
+    @property
+    def limits(self) -> Any:
+        """Raise `NotSupported`: the driver sets power and clocks, for all users of the card."""
+        raise NotSupported(
+            f"{self.name}: NVIDIA's driver holds the limits of power and clocks: `nvidia-smi` shows them"
+        )
+
+    @property
+    def mistakes(self) -> list[str]:
+        """Mistakes that a virtual card saw: none, since the kernel's driver is between."""
+        return []
+
+    def report(self) -> NodesReport:
+        """Return a post-mortem. It works for a lost or closed card too."""
+        self.owner.check()
+        unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
+        live = () if self._closed else tuple(queue for queue in self._queues.queues if not queue.closed)
+        return NodesReport(
+            name=self.name,
+            cause=f"{type(self.fault).__name__}: {self.fault}" if self.fault else "",
+            errors_so_far=tuple(self._errors_so_far),
+            unreachable=unreachable,
+            queues=() if self._closed else self._queue_stats(),
+            channels={queue.name: tuple(self.stands(queue)) for queue in live},
+            memory={str(place): usage for place, usage in self._memory.table.usage.items()},
+            release=self.device.release,
+        )
+
+    def stands(self, queue: CardQueue) -> Sequence[str]:
+        """Say where a queue's channel stands."""
+        at = queue.position()
+        return [f"{queue.hardware} has fetched entry {at.rptr_bytes // 8} of {at.wptr_bytes // 8}"]
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+    def stopped_for(self, queue: CardQueue) -> RingupError | None:
+        """Return why the driver stopped a queue's channel."""
+        channel = queue.hardware
+        if not isinstance(channel, Channel) or not channel.handle:
+            return None
+        error = channel.error()
+        if error is None:
+            return None
+        said = f"{self.name}: NVIDIA's driver stopped {channel} ({queue.name}): {error}"
+        fault = channel.mmu_fault() if error.code in MMU_FAULTS else None
+        if fault is not None:
+            return DeviceFault(f"{said}: {fault.kind} at {fault.gpu_va:#x}: {self._memory.describe(fault.gpu_va)}")
+        return DeviceFault(said) if error.code in MMU_FAULTS else DeviceHung(said)
+
+    def _glance(self, looked: bool) -> bool:
+        self.owner.check()
+        return any(isinstance(queue.hardware, Channel) and queue.hardware.is_stopped for queue in self._queues.queues)
+
+    def _check_there(self, doing: str) -> None:
+        try:
+            self.gpu_clock()
+        except (DeviceLost, RmRefused) as error:
+            lost = error if isinstance(error, DeviceLost) else DeviceLost(f"{doing}: {error}")
+            self.device.lose(lost)
+            self._fail(lost)
+            raise lost from error
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Take queues off and free memory. Twice is harmless."""
+        if self._closed:
+            return
+        self.owner.check()
+        self._closed = True
+        self._shut()
+
+    def _shut(self) -> None:
+        close_queues: Callable[[], None] = partial(self._queues.close, patient=self.fault is None)
+        with Teardown(f"{self.name}: closing", logged=RingupError, kept=()) as teardown:
+            for step in (close_queues, self._memory.close, self.device.interrupts.close, self._objects.close):
+                teardown.attempt(step)
+            teardown.attempt(self.device.close)
+
+
+CARD = NodesCard
+
+
+def start(
+    device: NvidiaDevice, *, firmware: Path | str | Iterable[Path | str] = (), force: bool = False, **options: Any
+) -> NodesCard:
+    """Use the card behind `device`; what `drivers.select` calls. Raises `NotSupported` for `firmware` and `force`."""
+    if force:
+        raise NotSupported(f"opening {device.name} by force: NVIDIA's driver drives the card, and knows it or does not")
+    if [firmware] if isinstance(firmware, (str, Path)) else list(firmware):
+        raise NotSupported(f"opening {device.name} with firmware of one's own: NVIDIA's driver has loaded its own")
+    return NodesCard(device, **options)
