@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ringup.autogen.amd import ucode
 from ringup.firmware.amd.containers import CODE, CONTAINERS, Container, Cut
 from ringup.firmware.amd.image import COMMON_BYTES, PACKED, PPTABLE_ENTRY
-from ringup.firmware.amd.layouts import Fields, Value, build
+from ringup.firmware.layouts import Fields, Value, build
 
 ALIGN_BYTES = 256  # the payload alignment of the published files
 AUX = "_aux"

@@ -10,7 +10,7 @@ from construct import Array, Int32ul, Int64ul
 from ringup.autogen.amd import atom
 from ringup.autogen.amd import discovery as facts
 from ringup.firmware.amd import discovery, vbios
-from ringup.firmware.amd.layouts import Fields, Value, build, size_bytes
+from ringup.firmware.layouts import Fields, Value, build, size_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from construct import Struct as Layout
 
 from ringup.autogen.amd import discovery as facts
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, Versions, integer, layout, read, size_bytes
+from ringup.firmware.layouts import Fields, Versions, integer, layout, read, size_bytes
 
 Version = tuple[int, int, int]
 SIZE_BYTES = 10 << 10  # the size that amdgpu reads: amdgpu_discovery.h, DISCOVERY_TMR_SIZE

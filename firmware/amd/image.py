@@ -18,7 +18,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import ucode
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.containers import CODE, CONTAINERS, FILE, KIND_OF, Container, Cut
-from ringup.firmware.amd.layouts import Fields, integer, read
+from ringup.firmware.layouts import Fields, integer, read
 
 COMMON_BYTES = ucode.common_firmware_header.SIZE
 MAX_BYTES = 64 << 20  # far above every card's files; limits the cost of a malicious one

@@ -13,7 +13,7 @@ from construct import BitsInteger as Bits
 from construct import BitStruct, ByteSwapped, Int16ul
 from construct import Struct as Layout
 
-from ringup.firmware.amd.layouts import Fields, build, read
+from ringup.firmware.layouts import Fields, build, read
 
 PLACE = ByteSwapped(BitStruct("id" / Bits(7), "offset" / Bits(25)))
 ENTRY_V1 = Layout(

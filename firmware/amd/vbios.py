@@ -17,7 +17,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import atom
 from ringup.autogen.structs import Struct
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, read, read_within
+from ringup.firmware.layouts import Fields, read, read_within
 
 # atom.h: ATOM_BIOS_MAGIC and related constants
 MAGIC, ATI_MAGIC, ATOM_MAGIC, PCIR = 0xAA55, b" 761295520", b"ATOM", b"PCIR"

@@ -30,7 +30,7 @@ from ringup.firmware.stated import within
 # at run time they are imported where a table is read: the reader of images is an eighth of the driver's import
 if TYPE_CHECKING:
     from ringup.firmware.amd import discovery as binary
-    from ringup.firmware.amd.layouts import Fields
+    from ringup.firmware.layouts import Fields
 
 LOG = logging.getLogger(__name__)
 IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds from power on, usually 60 to 100 ms
@@ -316,7 +316,7 @@ class Ips:
     def doubts(self) -> tuple[str, ...]:
         """Say which tables of the card are newer than those known, and which were left out and why."""
         from ringup.firmware.amd import discovery as binary
-        from ringup.firmware.amd.layouts import integer
+        from ringup.firmware.layouts import integer
 
         kinds = {"gc": binary.GC_INFO, "mall": binary.MALL_INFO, "vcn": binary.VCN_INFO, "nps": binary.NPS_INFO}
         told = []

@@ -11,7 +11,7 @@ from ringup.autogen.amd import ucode
 from ringup.errors import FirmwareError
 from ringup.firmware.amd import discovery, vbios
 from ringup.firmware.amd.containers import CONTAINERS, rlc_firmware_header_v2_5
-from ringup.firmware.amd.layouts import build, layout, read, read_within
+from ringup.firmware.layouts import build, layout, read, read_within
 
 HEADERS = sorted(
     {container.header for versions in CONTAINERS.values() for container in versions.values()},
