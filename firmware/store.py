@@ -21,7 +21,8 @@ from ringup.errors import FirmwareError
 
 ROOT = Path("/lib/firmware")
 PARAMETER = Path("/sys/module/firmware_class/parameters/path")
-MAX_BYTES = 64 << 20  # of a file and of its unpacked contents; the largest file of any GPU has 38 MB
+# Of a file and of its unpacked contents. The largest files of a GPU are NVIDIA's `gsp_ga10x.bin`: 64 MB in release 570.
+MAX_BYTES = 128 << 20
 XZ_MEMORY_BYTES = 128 << 20  # limit of a decoder: `xz -9` needs 65 MB
 ZSTD_WINDOW_BYTES = 128 << 20
 ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a dangling link, or one to itself, is not a file
