@@ -1,0 +1,1 @@
+"""Firmware images of NVIDIA's cards."""
