@@ -63,14 +63,15 @@ class FalconUcode:
 
     `image` is what DMA reads: code and data, filled with zeros to whole blocks of 256 bytes, without a signature.
     `non_secure` is code that starts unsigned and enters the secure code; a falcon whose boot ROM checks signatures has
-    none. `boot_bytes` is the virtual address for BOOTVEC.
+    none. `boot_bytes` is the virtual address where the program starts: what goes into BOOTVEC, unless `needs_loader`.
 
     `signature_offset_bytes` is where in the image a signature goes; None if the program is not patched.
     `pkc_data_offset_bytes` is the same place in DMEM, for BROM_PARAADDR. `engine_id_mask` and `ucode_id` are for
     BROM_ENGIDMASK and BROM_CURR_UCODE_ID, and name the fuse that holds the version of the signature.
 
     `signature_versions` has a bit for each fuse version with a signature (FWSEC); None if signatures are ordered from
-    the newest version down to 0 (booter). `needs_loader`: the generic loader loads the program, see `loader`.
+    the newest version down to 0 (booter). `needs_loader`: the generic loader loads the program and enters it; see
+    `loader`.
     """
 
     name: str

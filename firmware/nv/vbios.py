@@ -194,7 +194,11 @@ def parse(rom: bytes, name: str = "vbios") -> Vbios:
         kinds = ", ".join(image.kind for image in images)
         raise FirmwareError(f"{name}: the ROM has no base image (type 0), only: {kinds}")
     tokens = _tokens(blob, base, name)
-    ucodes, reason = _ucodes(blob, base, images, tokens, name)
+    try:
+        ucodes, reason = _ucodes(blob, base, images, tokens, name)
+    except FirmwareError as error:
+        # A card with an FSP boots in spite of it.
+        ucodes, reason = (), str(error).removeprefix(f"{name}: ")
     whole = blob[base.offset_bytes : base.offset_bytes + base.size_bytes]
     version = _version(blob, tokens, name)
     return Vbios(name, version, start, images, tokens, ucodes, reason, sum(whole) & 0xFF == 0, blob)
@@ -314,7 +318,8 @@ def _version(blob: bytes, tokens: tuple[Token, ...], name: str) -> str:
     """Return the ROM's version, such as 94.02.42.00.a1."""
     for letter in VERSION_TOKENS:
         for token in tokens:
-            if token.id != letter or token.size_bytes < VERSION.sizeof():
+            outside = token.offset_bytes + VERSION.sizeof() > len(blob)
+            if token.id != letter or token.size_bytes < VERSION.sizeof() or outside:
                 continue
             row = read(VERSION, blob, token.offset_bytes, name, f"the data of BIT entry {letter}")
             number = integer(row, "version")
