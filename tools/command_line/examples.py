@@ -35,7 +35,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "reset": ("ringup reset pci:0000:03:00.0", "ringup reset pci:0000:03:00.0 --first slot"),
     "report": ("ringup report pci:0000:03:00.0", "ringup report virtual:navi31 --html report.html"),
-    "firmware": ("ringup firmware check navi31", "ringup firmware show gc_11_0_0_mec.bin"),
+    "firmware": (
+        "ringup firmware check navi31",
+        "ringup firmware show gc_11_0_0_mec.bin",
+        "ringup firmware check ga102 --release 570.144",
+    ),
     "bridge": (
         "ringup bridge info",
         "ringup bridge backup usb:2-1 enclosure.bin",

@@ -254,7 +254,7 @@ def _facts() -> Iterator[Line]:
 def _firmware(root: Path) -> Iterator[Line]:
     for vendor, package in (
         ("amdgpu", "firmware-amd-graphics"),
-        ("nvidia", "firmware-nvidia-gsp"),
+        ("nvidia", "firmware-nvidia-graphics"),
         ("qcom", "firmware-qcom-soc"),
     ):
         folder = root / "lib/firmware" / vendor

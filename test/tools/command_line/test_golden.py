@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ringup.firmware.nv import build, build_rom
+
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:-2.2", "--arg", "f32:-1.5", "--arg", "f32:0.01"]
 RADEON = "virtual:navi31"
@@ -53,6 +55,15 @@ CASES = {
     "firmware": (
         ["firmware", "show", "{tmp}/gc_11_0_0_rlc.bin"],
         ["firmware", "show", "{tmp}/gc_11_0_0_rlc.bin", "--json"],
+        ["firmware", "check", "ga102", "--only", "--folder", "{tmp}/nv"],
+        ["firmware", "check", "ga102", "--only", "--folder", "{tmp}/nv", "--release", "570.144", "--json"],
+        ["firmware", "show", "{tmp}/nv/gsp-535.113.01.bin"],
+        ["firmware", "show", "{tmp}/nv/booter_load-535.113.01.bin"],
+        ["firmware", "show", "{tmp}/nv/bootloader-535.113.01.bin"],
+        ["firmware", "show", "{tmp}/nv/gen_bootloader-570.144.bin"],
+        ["firmware", "show", "{tmp}/nv/fmc-570.144.bin"],
+        ["firmware", "show", "{tmp}/nv/card.rom"],
+        ["firmware", "show", "{tmp}/nv/card.rom", "--json"],
     ),
     "setup": (["setup", "--root", "{tmp}/system"], ["setup", "--root", "{tmp}/system", "--json", "--only", "usb"]),
     "help": (["--help"], ["up", "--help"], ["mem", "--help"]),
@@ -85,6 +96,18 @@ def folder(tmp_path, mandelbrot):
     (tmp_path / "ib.txt").write_text(
         "c0001000 00000000  # NOP\nc0043700 00100500 00001000 00000001 deadbeef cafe0000\n"
     )
+    (tmp_path / "nv").mkdir()
+    booter = build.booter_image(b"o" * 256, b"a" * 256, b"d" * 1024, (b"1" * 384, b"2" * 384))
+    for name, blob in {
+        "gsp-535.113.01.bin": build.gsp_image("535.113.01", b"i" * 64, {"ga10x": b"s" * 64, "ad10x": b"t" * 64}),
+        "bootloader-535.113.01.bin": build.bootloader_image(bytes(512), {"appVersion": 0x1234, "manifestOffset": 256}),
+        "booter_load-535.113.01.bin": booter,
+        "booter_unload-535.113.01.bin": booter,
+        "gen_bootloader-570.144.bin": build.loader_image(b"l" * 512, 0xFD),
+        "fmc-570.144.bin": build.fmc_for("gb202", b"i" * 64),
+        "card.rom": build_rom.expansion_rom(),
+    }.items():
+        (tmp_path / "nv" / name).write_bytes(blob)
     (tmp_path / "system/etc").mkdir(parents=True)
     (tmp_path / "system/etc/group").write_text("plugdev:x:46:\nrender:x:105:\n")
     return tmp_path

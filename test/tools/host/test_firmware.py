@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from ringup import silicon
 from ringup.firmware.amd import build, build_tables, discovery
+from ringup.firmware.nv import build as build_nv
+from ringup.firmware.nv import build_rom
 from ringup.tools.command_line import cli
 
 
@@ -132,3 +135,83 @@ def test_a_file_that_is_not_there_is_one_line(ask):
         30,
         "ringup firmware: FirmwareError: /nowhere/gc_11_0_0_mec.bin cannot be opened: No such file or directory\n",
     )
+
+
+@pytest.fixture
+def nvidia_folder(tmp_path):
+    """A folder with a virtual GA102's made-up files, below the kernel's names."""
+    for name, blob in silicon.nvidia_firmware("ga102").items():
+        path = tmp_path / "firmware" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(blob)
+    return tmp_path / "firmware"
+
+
+def test_an_nvidia_chips_files_are_listed(ask, nvidia_folder):
+    status, out, err = ask("check", "ga102", "--only", "--folder", str(nvidia_folder))
+    lines = out.splitlines()
+    assert (status, err, len(lines)) == (0, "", 5)
+    assert all("-535.113.01.bin" in line and str(nvidia_folder) in line for line in lines[:-1])
+    assert lines[-1].startswith("4 files, ")
+    document = json.loads(ask("check", "ga102", "--only", "--folder", str(nvidia_folder), "--json")[1])
+    assert (document["release"], document["chip"], document["fingerprint"] > 0) == ("535.113.01", "ga102", True)
+    assert [file["kind"] for file in document["files"]] == ["gsp", "bootloader", "booter_load", "booter_unload"]
+    assert all(len(file["sha256"]) == 64 for file in document["files"])
+
+
+def test_the_first_complete_release_of_an_nvidia_chip_is_listed(ask, nvidia_folder):
+    (nvidia_folder / "nvidia/ga102/gsp/bootloader-535.113.01.bin").unlink()
+    assert ask("check", "ga102", "--only", "--folder", str(nvidia_folder))[1].count("-570.144.bin") == 8
+    status, out, err = ask("check", "ga102", "--only", "--folder", str(nvidia_folder), "--release", "535.113.01")
+    assert (status, out.count("missing")) == (30, 1)
+    assert "nvidia/ga102/gsp/bootloader-535.113.01.bin is not in" in err
+    assert "install firmware-nvidia-graphics (Debian)" in err
+
+
+def test_a_damaged_file_of_nvidias_ends_in_its_own_status(ask, nvidia_folder):
+    (nvidia_folder / "nvidia/ga102/gsp/gsp-535.113.01.bin").write_bytes(b"x")
+    command = ("check", "ga102", "--only", "--folder", str(nvidia_folder), "--release", "535.113.01")
+    status, out, err = ask(*command)
+    assert status == 30
+    assert "damaged  " in out
+    assert "the ELF header takes bytes 0 to 64" in err
+    assert json.loads(ask(*command, "--json")[1])["fingerprint"] is None
+
+
+def test_a_release_is_only_for_nvidias_chips_and_must_be_known(ask):
+    assert ask("check", "navi31", "--release", "570.144")[0] == 11  # NotSupported
+    status, _, err = ask("check", "gh100", "--release", "535.113.01")
+    assert (status, "gh100 has no firmware of release 535.113.01; releases: 570.144" in err) == (11, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "blob", "line"),
+    [
+        ("gsp_ga10x.bin", build_nv.gsp_image("1.2", b"x", {"ga10x": b"s"}), "GSP-RM, release 1.2"),
+        ("fmc-570.144.bin", build_nv.fmc_for("gh100", b"x"), "signed with RSA-3072"),
+        ("bl.bin", build_nv.loader_image(b"l" * 64, 0xFD), "64 bytes of code at 0xfd00"),
+        ("x.rom", build_rom.expansion_rom(), "ROM 94.02.42.00.a1, 10de:2204"),
+        ("x.rom", build_rom.with_ifr(build_rom.expansion_rom()), "ROM 94.02.42.00.a1, 10de:2204"),
+    ],
+)
+def test_nvidias_files_are_recognised(ask, tmp_path, name, blob, line):
+    (tmp_path / name).write_bytes(blob)
+    status, out, _ = ask("show", str(tmp_path / name))
+    assert (status, line in out) == (0, True)
+    assert json.loads(ask("show", str(tmp_path / name), "--json")[1])["name"] == name
+
+
+def test_a_damaged_fwsec_is_reported_beside_the_rest_of_its_rom(ask, tmp_path):
+    (tmp_path / "x.rom").write_bytes(build_rom.expansion_rom({0x85: bytes(64)}))
+    status, out, _ = ask("show", str(tmp_path / "x.rom"))
+    assert (status, "  damaged: x.rom: FWSEC's descriptor at byte" in out) == (0, True)
+    assert "problem" in json.loads(ask("show", str(tmp_path / "x.rom"), "--json")[1])["fwsec"]
+
+
+def test_a_container_whose_name_shows_no_kind_needs_one(ask, tmp_path):
+    path = tmp_path / "unnamed.bin"
+    path.write_bytes(build_nv.loader_image(b"l" * 64, 0xFD))
+    status, _, err = ask("show", str(path))
+    assert (status, "the name shows no kind of NVIDIA's firmware" in err) == (30, True)
+    assert ask("show", str(path), "--kind", "loader")[0] == 0
+    assert ask("show", str(path), "--kind", "booter")[0] == 30
