@@ -8,7 +8,8 @@ from typing import Any
 
 from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.lifecycle.shutdown import doubts
-from ringup.drivers.amd.psp.firmware import DeviceStore, check_named
+from ringup.drivers.amd.psp.firmware import check_named
+from ringup.drivers.device_store import DeviceStore
 from ringup.drivers.transport import bars
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd.needs import Need, needs

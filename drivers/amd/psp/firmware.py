@@ -6,40 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ringup.autogen.amd import ucode
 from ringup.drivers.amd.bus.discovery import Ips
 from ringup.drivers.amd.bus.registers import Version
 from ringup.drivers.amd.psp.processor import PspFirmware, PspRow
+from ringup.drivers.device_store import DeviceStore
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.files import FirmwareSet, load
 from ringup.firmware.amd.needs import Need, needs
 from ringup.firmware.amd.parts import REG_LIST, p2s_table
-from ringup.firmware.store import FoundFile, Store
+from ringup.firmware.store import Store
 
 DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Configuration Space Header"
-
-
-class DeviceStore(Store):
-    """A store and a device's own images, such as a model's. Files named to the store come before those images, its
-    folders after them.
-    """
-
-    def __init__(self, device: Device, behind: Store) -> None:
-        super().__init__(behind.folders, behind.explicit)
-        self._device = device
-        self._named = Store((), behind.explicit)
-
-    def find(self, name: str) -> FoundFile | None:
-        """Return the named file, else the device's own image, else the store's file."""
-        named = self._named.find(name)
-        if named is not None:
-            return named
-        own = self._device.firmware(name)
-        return super().find(name) if own is None else FoundFile(name, Path(self._device.name), own)
 
 
 def firmware_set(device: Device, ips: Ips, store: Store, *, force: bool = False) -> FirmwareSet:
