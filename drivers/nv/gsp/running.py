@@ -1,0 +1,299 @@
+"""GSP-RM from before its start to its end: its memory, queues, arguments and calls, and what watches over it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from ringup.autogen.nv import gsp_rpc
+from ringup.autogen.nv.engines import NV_PGSP_QUEUE_HEAD
+from ringup.autogen.nv.falcon import (
+    NV_PFALCON_FALCON_INTR_RETRIGGER,
+    NV_PFALCON_FALCON_IRQSCLR,
+    NV_PFALCON_FALCON_IRQSTAT,
+)
+from ringup.autogen.nv.gsp_static import GspStaticConfigInfo
+from ringup.autogen.nv.rm_ctrl_2080_internal import (
+    NV2080_CTRL_CMD_INTERNAL_INTR_GET_KERNEL_TABLE,
+    NV2080_CTRL_INTERNAL_INTR_GET_KERNEL_TABLE_PARAMS,
+)
+from ringup.drivers.cleanup import Teardown
+from ringup.drivers.nv.bus.interrupts import VECTORS_PER_LEAF, InterruptTree
+from ringup.drivers.nv.bus.registers import Block, Registers
+from ringup.drivers.nv.gsp import boot, events, flush_page, layout, radix3, system
+from ringup.drivers.nv.gsp.arguments import Arguments
+from ringup.drivers.nv.gsp.boot import Way
+from ringup.drivers.nv.gsp.door import Door
+from ringup.drivers.nv.gsp.falcon import GSP, SEC2, Falcon
+from ringup.drivers.nv.gsp.firmware_files import Files
+from ringup.drivers.nv.gsp.host_memory import PAGE_BYTES, HostMemory
+from ringup.drivers.nv.gsp.queue import Queues
+from ringup.drivers.nv.gsp.releases import struct
+from ringup.drivers.nv.gsp.rpc import Received, Rpc
+from ringup.drivers.nv.gsp.sequencer import Sequencer
+from ringup.drivers.nv.gsp.system import StaticInfo
+from ringup.drivers.transport.config_space import set_master
+from ringup.errors import DeviceHung, RingupError
+
+LOG = logging.getLogger(__name__)
+QUEUE_INDEX = 0
+# TIMEOUT: OGKM kgspWaitForRmInitDone: as any call, 6 s. Linux nouveau r535.c waits 4 s, nova-core 10 s
+INIT_US = 10_000_000
+# TIMEOUT: as any call; GSP-RM takes some 100 ms to end
+UNLOAD_US = 6_000_000
+KEPT = 256
+# MC_ENGINE_IDX_GSP in engine_idx.h, by branch of the release
+GSP_ENGINE_INDEX = {"535": 49, "570": 50}
+NO_VECTOR = 0xFFFF_FFFF
+
+
+class Running:
+    """One GSP-RM. `prepare`, `start` and `stop` in this order; `stop` may be called twice."""
+
+    static: StaticInfo
+    door: Door
+
+    def __init__(self, registers: Registers, files: Files) -> None:
+        self.registers, self.files = registers, files
+        self.device, self.release = registers.device, files.firmware.release
+        self.gsp, self.sec2 = Falcon(registers, GSP), Falcon(registers, SEC2)
+        self._block = Block(registers)
+        self.memory = HostMemory(registers.device)
+        self.tree = InterruptTree(registers)
+        self.way: Way = boot.way(self.gsp, self.sec2, self.memory, files.firmware)
+        self.layout: layout.FbLayout | None = None
+        self.errors: deque[events.ErrorLog] = deque(maxlen=KEPT)
+        self.triggered: deque[events.Triggered] = deque(maxlen=KEPT)
+        self.posted: deque[events.Posted] = deque(maxlen=KEPT)
+        self.printed: deque[events.Printed] = deque(maxlen=KEPT)
+        self.mmu_faults = 0
+        self.vector: int | None = None
+        self._rpc: Rpc | None = None
+        self._arguments: Arguments | None = None
+        self._started = self._stopped = False
+        self._flushes = False
+        self._metadata = 0
+
+    # before the start
+
+    def tell_flush_page(self) -> None:
+        """Give the chip its flush page. ORDER: before any falcon is reset."""
+        page = self.memory.alloc(PAGE_BYTES, "the flush page")
+        flush_page.tell(self.registers, page.bus_addr())
+        self._flushes = True
+
+    def prepare(self) -> None:
+        """Lay out the card's memory, and put everything that the start needs into the host's."""
+        registers, files, family = self.registers, self.files, self.registers.chip.family
+        parts = files.firmware.bootloader
+        sizes = layout.Sizes(len(files.image.image), len(parts.image))
+        signature = self.memory.put(files.signature, "GSP-RM's signature")
+        images = layout.Images(
+            sizes,
+            radix3.put(files.image.image, self.memory, files.image.name),
+            self.memory.put(parts.image, parts.name).bus_addr(),
+            parts.code_offset_bytes,
+            parts.data_offset_bytes,
+            parts.manifest_offset_bytes,
+            signature.bus_addr(),
+            len(files.signature),
+        )
+        if family.cot_version:
+            told = layout.sizes_alone(self._block, family, images, self.release)
+        else:
+            self.layout = layout.place(self._block, family, self.release, sizes)
+            told = layout.metadata(self.layout, images, self.release)
+        self._metadata = self.memory.put(told, "GSP-RM's metadata").bus_addr()
+        queues = Queues(self.memory, registers.clock, self._ring)
+        self._arguments = Arguments(self.memory, queues, self.release)
+        self._queues = queues
+        self._rpc = Rpc(queues, registers.clock, self._check)
+        self.door = Door(self._rpc, self.release)
+        self.sequencer = Sequencer(self.gsp, self.sec2, self._arguments.bus_addr, parts.app_version)
+        self._handle()
+
+    def protect(self) -> None:
+        """Protect the end of memory, where that is not part of the start."""
+        if self.layout is not None:
+            self.way.protect(self.layout.frts.start)
+
+    # the start
+
+    def start(self, settings: Mapping[str, int] = system.REGISTRY) -> None:
+        """Start GSP-RM; it has been told of the system then, and its processor runs."""
+        rpc, chip = self.rpc, self.registers.chip
+        # ORDER: both before GSP-RM runs: it reads them first
+        rpc.post(gsp_rpc.NV_VGPU_MSG_FUNCTION_GSP_SET_SYSTEM_INFO, system.system_info(self.device, chip, self.release))
+        rpc.post(gsp_rpc.NV_VGPU_MSG_FUNCTION_SET_REGISTRY, system.registry(settings))
+        self._started = True
+        self.way.start(self._metadata, self.arguments.bus_addr)
+
+    def wait_ready(self) -> None:
+        """Wait until GSP-RM has set itself up. Raises `DeviceTimeout`, `DeviceHung`."""
+        self._queues.link(lambda: self._check("waiting for GSP-RM to set up its queue"))
+        self.rpc.wait_event(gsp_rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, INIT_US)
+
+    def ask(self) -> StaticInfo:
+        """Ask GSP-RM about the card."""
+        layout_of = struct(GspStaticConfigInfo, self.release)
+        payload = self.door.call(gsp_rpc.NV_VGPU_MSG_FUNCTION_GET_GSP_STATIC_INFO, bytes(layout_of.SIZE))
+        self.static = system.static_info(payload, self.release)
+        return self.static
+
+    def arm_interrupt(self) -> None:
+        """Let GSP send interrupts, by the vector that it names for itself."""
+        params = struct_of_table(self.release)
+        raw = self.door.control(
+            self.static.client,
+            self.static.subdevice,
+            NV2080_CTRL_CMD_INTERNAL_INTR_GET_KERNEL_TABLE,
+            bytes(params.SIZE),
+        )
+        table = params.view(bytearray(raw))
+        wanted = GSP_ENGINE_INDEX[self.release.partition(".")[0]]
+        for index in range(min(table.tableLen, len(table.table))):
+            row = table.table[index]
+            if row.engineIdx == wanted and row.vectorStall != NO_VECTOR:
+                self.vector = row.vectorStall
+        if self.vector is None or self.vector >= 64 * VECTORS_PER_LEAF:
+            raise DeviceHung(f"GSP-RM names no interrupt of its own (engine {wanted}) among {table.tableLen}")
+        self.tree.arm(self.vector, self._serve)
+
+    # while it runs
+
+    @property
+    def rpc(self) -> Rpc:
+        """Calls of GSP-RM. Raises a `ValueError` before `prepare`."""
+        if self._rpc is None:
+            raise ValueError("GSP-RM is not prepared yet")
+        return self._rpc
+
+    @property
+    def arguments(self) -> Arguments:
+        """LIBOS' arguments and logs. Raises a `ValueError` before `prepare`."""
+        if self._arguments is None:
+            raise ValueError("GSP-RM is not prepared yet")
+        return self._arguments
+
+    def poll(self) -> int:
+        """Handle the events that have come; return how many."""
+        return self.rpc.drain()
+
+    def wait_interrupt(self, timeout_us: float) -> list[int]:
+        """Wait for an interrupt of the card and serve it; return the vectors that were served. Where the path has no
+        interrupts, the time passes and events are looked for.
+        """
+        self.device.interrupts.wait(timeout_us)
+        served = self.tree.serve()
+        if not served:
+            self.poll()
+        return served
+
+    def logs(self) -> dict[str, bytes]:
+        """Return GSP's own logs so far, raw; see `Arguments.logs`. Empty before `prepare` and after `stop`."""
+        return {} if self._arguments is None or self._stopped else self._arguments.logs()
+
+    @property
+    def events(self) -> tuple[Received, ...]:
+        """The last events as they came."""
+        return () if self._rpc is None else tuple(self._rpc.events)
+
+    # the end
+
+    def stop(self) -> None:
+        """End GSP-RM and take down what it leaves. Bus mastering is off then, and the memory is free. Raises the first
+        error when all steps were tried; the card is dirty then. Twice is harmless.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        with Teardown(f"stopping {self.device.name}", kept=RingupError) as teardown:
+            if self._started:
+                teardown.attempt(self.tree.silence)
+                if self._unload(teardown) or not self.registers.chip.family.cot_version:
+                    teardown.attempt(self.way.teardown)
+            elif layout_is_protected(self._block):
+                teardown.attempt(self.way.teardown)
+            self._leave(teardown)
+
+    def abandon(self) -> None:
+        """Free the memory of a card that was reset or is gone, after its bus mastering is off."""
+        self._stopped = True
+        with Teardown(f"leaving {self.device.name}", logged=RingupError) as teardown:
+            self._leave(teardown)
+
+    def _leave(self, teardown: Teardown) -> None:
+        if self._rpc is not None:
+            self._rpc.forget()
+        if self._flushes:
+            teardown.attempt(lambda: flush_page.tell(self.registers, 0))
+        # ORDER: what the card can still write to must not be free
+        teardown.attempt(lambda: set_master(self.device.config, on=False))
+        teardown.attempt(self.memory.free)
+
+    def _unload(self, teardown: Teardown) -> bool:
+        payload = bytes(struct(gsp_rpc.rpc_unloading_guest_driver_v1F_07, self.release).SIZE)
+        function = gsp_rpc.NV_VGPU_MSG_FUNCTION_UNLOADING_GUEST_DRIVER
+        told = teardown.attempt(lambda: self.door.call(function, payload, timeout_us=UNLOAD_US))
+        if told and not self.registers.chip.family.cot_version:
+            return teardown.attempt(lambda: boot.wait_suspended(self.gsp))
+        return told
+
+    # what watches over it
+
+    def _ring(self) -> None:
+        self._block.set(NV_PGSP_QUEUE_HEAD, 0, QUEUE_INDEX)
+
+    def _check(self, doing: str) -> None:
+        """Raise `DeviceHung` if GSP's processor has died, `DeviceLost` if the card is gone."""
+        if not self.gsp.riscv_active:
+            low, high = self.gsp.mailboxes
+            raise DeviceHung(f"{doing}: GSP's processor has stopped; its mailboxes read {low:#x}, {high:#x}; reset it")
+
+    def _serve(self) -> None:
+        """Serve GSP's interrupt: clear it in the engine, then read what it has sent."""
+        falcon = self.gsp.block
+        seen = falcon.read(NV_PFALCON_FALCON_IRQSTAT)
+        # ORDER: cleared before the queue is read, or a message that comes between is not told
+        falcon.write(falcon.typed(NV_PFALCON_FALCON_IRQSCLR)(swgen0=seen.swgen0, halt=seen.halt))
+        self.poll()
+        if seen.halt:
+            self._check("serving GSP's interrupt")
+        if falcon.has(NV_PFALCON_FALCON_INTR_RETRIGGER):
+            falcon.set(NV_PFALCON_FALCON_INTR_RETRIGGER, trigger=1)
+
+    def _handle(self) -> None:
+        on, release = self.rpc.on, self.release
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_GSP_RUN_CPU_SEQUENCER, self.sequencer.run)
+        kept: tuple[tuple[int, Callable[[bytes, str], object], deque[object]], ...] = (
+            (gsp_rpc.NV_VGPU_MSG_EVENT_OS_ERROR_LOG, events.error_log, self.errors),
+            (gsp_rpc.NV_VGPU_MSG_EVENT_POST_EVENT, events.posted, self.posted),
+            (gsp_rpc.NV_VGPU_MSG_EVENT_RC_TRIGGERED, events.triggered, self.triggered),
+            (gsp_rpc.NV_VGPU_MSG_EVENT_UCODE_LIBOS_PRINT, events.printed, self.printed),
+        )  # type: ignore[assignment]
+        for event, decode, list_ in kept:
+            on(event, _keeper(decode, list_, release))
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_MMU_FAULT_QUEUED, self._count_fault)
+
+    def _count_fault(self, payload: bytes) -> None:
+        self.mmu_faults += 1
+
+
+def _keeper(decode: Callable[[bytes, str], object], kept: deque[object], release: str) -> Callable[[bytes], None]:
+    def keep(payload: bytes) -> None:
+        event = decode(payload, release)
+        LOG.warning("GSP-RM: %s", event)
+        kept.append(event)
+
+    return keep
+
+
+def layout_is_protected(block: Block) -> bool:
+    """Whether the write-protected region is up."""
+    return layout.wpr2(block) is not None
+
+
+def struct_of_table(release: str) -> type[NV2080_CTRL_INTERNAL_INTR_GET_KERNEL_TABLE_PARAMS]:
+    """Return the interrupt table as a release has it."""
+    return struct(NV2080_CTRL_INTERNAL_INTR_GET_KERNEL_TABLE_PARAMS, release)

@@ -1,0 +1,125 @@
+"""A card's start, stage by stage: from whatever state it is found in to a GSP-RM that answers.
+
+| found | what the start does |
+|---|---|
+| nothing protected, GSP quiet | cold start |
+| a GSP-RM runs | GSP is reset and its unload programs run; resets of the bus if that fails; cold start |
+| memory is protected, GSP quiet | the same |
+| the VBIOS' firmware or FSP does not end | resets of the bus, cold start |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ringup.autogen.nv.boot import NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS
+from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.nv.bus import prom
+from ringup.drivers.nv.bus.chips import Boot
+from ringup.drivers.nv.bus.registers import Block, Registers
+from ringup.drivers.nv.gsp import firmware_files
+from ringup.drivers.nv.gsp.firmware_files import Files
+from ringup.drivers.nv.gsp.running import Running
+from ringup.drivers.nv.gsp.system import REGISTRY
+from ringup.drivers.nv.lifecycle.inspect import Found, look
+from ringup.drivers.nv.lifecycle.recovery import Recovery, Rung, quiet
+from ringup.drivers.stages import Stages
+from ringup.drivers.transport.config_space import set_master, wake
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceTimeout
+from ringup.firmware.nv import vbios
+from ringup.firmware.store import Store
+
+LOG = logging.getLogger(__name__)
+SECOND_US = 1_000_000
+
+
+class Bringup:
+    """One start. It sets `registers`, `files` and `running`; `found` and `rungs` say what had to be done."""
+
+    registers: Registers
+    files: Files
+    running: Running
+
+    def __init__(
+        self,
+        device: Device,
+        stages: Stages,
+        store: Store,
+        *,
+        release: str | None = None,
+        settings: Mapping[str, int] = REGISTRY,
+    ) -> None:
+        """`release`: of the firmware, such as "535.113.01"; None: the best known that is there. `settings`: GSP-RM's
+        registry.
+        """
+        self._device, self._stages, self._store = device, stages, store
+        self._release, self._settings = release, settings
+        self.found = Found.COLD
+        self.rungs: list[Rung] = []
+
+    def run(self) -> None:
+        """Start the card. Raises an error that names the failing stage; what was started is taken down then."""
+        stage = self._stages.stage
+        with stage("waking the bus", SECOND_US):
+            wake(self._device.config, self._device.clock)
+            # ORDER: a GSP-RM that was left writes to memory that now belongs to another process
+            quiet(self._device)
+        with stage("reading which chip it is", SECOND_US):
+            self.registers = Registers(self._device)
+        with stage("reading firmware", 60 * SECOND_US):
+            self.files = self._read_files()
+        with stage("looking who was here", 10 * SECOND_US):
+            ready = self._look()
+        if self.found is not Found.COLD or not ready:
+            with stage("resetting what was left", 60 * SECOND_US):
+                recovery = Recovery(self.registers, self._new)
+                self.rungs = recovery.rungs
+                recovery.climb()
+        self.running = running = self._new()
+        with undone_on_error(running.stop):
+            self._start(running)
+
+    def _start(self, running: Running) -> None:
+        stage = self._stages.stage
+        with stage("preparing memory", 10 * SECOND_US):
+            running.prepare()
+            set_master(self._device.config, on=True)
+            # ORDER: before any falcon is reset
+            running.tell_flush_page()
+        with stage("protecting memory", 10 * SECOND_US):
+            running.protect()
+        with stage("starting GSP-RM", 45 * SECOND_US):
+            running.start(self._settings)
+        with stage("waiting for GSP-RM", 20 * SECOND_US):
+            running.wait_ready()
+        with stage("asking GSP-RM about the card", 10 * SECOND_US):
+            running.ask()
+        with stage("letting interrupts come", 10 * SECOND_US):
+            running.arm_interrupt()
+
+    def _read_files(self) -> Files:
+        chip, block = self.registers.chip, Block(self.registers)
+        parsed, debug = None, False
+        if chip.family.boot is Boot.BOOTER and chip.family.frts:
+            parsed = vbios.parse(prom.read(block), f"the VBIOS of {self._device.name}")
+            debug = not block.read(NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS).data
+        return firmware_files.read(self._device, chip, self._store, parsed, self._release, debug=debug)
+
+    def _look(self) -> bool:
+        """Find out the card's state; return whether its own firmware has ended."""
+        running = self._new()
+        try:
+            self.found = look(running.gsp)
+            if self.found is Found.COLD:
+                running.way.wait_ready()
+        except DeviceTimeout as error:
+            LOG.info("%s: %s", self._device.name, error)
+            return False
+        finally:
+            running.abandon()
+        return True
+
+    def _new(self) -> Running:
+        return Running(self.registers, self.files)
