@@ -8,7 +8,8 @@ kernel_gsp_vbios_tu102.c, s_romImgFindPciHeader_TU102, s_locateExpansionRoms; PC
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ringup.autogen.nv.boot import NV_PBUS_IFR_FMT_FIXED0_SIGNATURE_VALUE, NV_PROM_DATA
 from ringup.drivers.nv.bus.registers import Block
@@ -18,31 +19,57 @@ MAX_BYTES = 1 << 20  # what the registers show of the ROM
 ROM_SIGNATURE = 0xAA55
 NVIDIA_SIGNATURES = (ROM_SIGNATURE, 0x4E56, 0xBB77)  # "VN": images of the chip's own. Source: OGKM pci_exp_table.h
 PCIR, NPDS, RGIS, NPDE = b"PCIR", b"NPDS", b"RGIS", b"NPDE"
-NPDE_LAST = 10
 DIRECTORY = 0x4452_4652  # "RFRD". Source: NV_ROM_DIRECTORY_IDENTIFIER
 FLASH_STATUS_BYTES = 4096
 BLOCK_BYTES = 512
 MAX_IMAGES = 16
-PCI_POINTER, PCIR_LENGTH, PCIR_INDICATOR = 0x18, 0x10, 0x15
+# places in the PCI data structure and in NVIDIA's extension of it
+PCIR_BYTES, PCIR_LENGTH, PCIR_TYPE, PCIR_INDICATOR = 0x0A, 0x10, 0x14, 0x15
+NPDE_BYTES, NPDE_LENGTH, NPDE_LAST = 6, 8, 10
+EFI, LAST = 3, 0x80
 HEADER_BYTES = 0x40
 
 
+Fetch = Callable[[int, int], bytes]
+
+
+class Span(NamedTuple):
+    """One image in the ROM."""
+
+    start: int
+    size_bytes: int
+    code_type: int
+
+
 def read(block: Block) -> bytes:
-    """Return the VBIOS' images, the first at byte 0. Raises `FirmwareError` for a ROM without any."""
+    """Return the VBIOS' images, the first at byte 0; of images for EFI only their heads, the rest is zeros.
+
+    A dword is a request of its own: a whole ROM takes some 0.2 s. Raises `FirmwareError` for a ROM without images.
+    """
     window = block.address(NV_PROM_DATA)
+    # what was read is kept, and nothing is read twice
+    kept: dict[int, bytes] = {}
 
     def fetch(start: int, size_bytes: int) -> bytes:
         if start < 0 or start + size_bytes > MAX_BYTES:
             raise FirmwareError(f"the VBIOS: bytes {start:#x} to {start + size_bytes:#x} lie outside of the ROM")
         low, high = start & ~3, start + size_bytes + 3 & ~3
-        return block.registers.read_block(window + low, high - low)[start - low :][:size_bytes]
+        kept[low] = block.registers.read_run(window + low, high - low)
+        return kept[low][start - low :][:size_bytes]
 
     begin = _first_image(fetch)
-    end = _end_of_images(fetch, begin)
-    return fetch(begin, end - begin)
+    images = list(_images(fetch, begin))
+    end = images[-1].start + images[-1].size_bytes
+    for image in images:
+        if image.code_type != EFI:
+            fetch(image.start, image.size_bytes)
+    whole = bytearray(end)
+    for at, data in kept.items():
+        whole[at : at + len(data)] = data
+    return bytes(whole[begin:end])
 
 
-def _first_image(fetch: Callable[[int, int], bytes]) -> int:
+def _first_image(fetch: Fetch) -> int:
     fixed0, fixed1, fixed2 = struct.unpack("<3I", fetch(0, 12))
     if fixed0 & 0xFFFF == ROM_SIGNATURE:
         return 0
@@ -68,7 +95,7 @@ def _first_image(fetch: Callable[[int, int], bytes]) -> int:
     return begin
 
 
-def _end_of_images(fetch: Callable[[int, int], bytes], begin: int) -> int:
+def _images(fetch: Fetch, begin: int) -> Iterator[Span]:
     at = begin
     for _ in range(MAX_IMAGES):
         signature, pointer = struct.unpack("<H22xH", fetch(at, 0x1A))
@@ -78,19 +105,20 @@ def _end_of_images(fetch: Callable[[int, int], bytes], begin: int) -> int:
         if pcir[:4] not in (PCIR, NPDS, RGIS):
             raise FirmwareError(f"the VBIOS: the image at {at:#x} has no PCI data structure at {pointer:#x}")
         length: int = struct.unpack_from("<H", pcir, PCIR_LENGTH)[0]
-        last = bool(pcir[PCIR_INDICATOR] & 0x80)
-        extension = fetch(at + pointer + struct.unpack_from("<H", pcir, 0xA)[0] + 15 & ~15, 16)
+        last = bool(pcir[PCIR_INDICATOR] & LAST)
+        extension = fetch(at + pointer + struct.unpack_from("<H", pcir, PCIR_BYTES)[0] + 15 & ~15, 16)
         if extension[:4] == NPDE:
-            full, length = length, struct.unpack_from("<H", extension, 8)[0]
-            has_last = struct.unpack_from("<H", extension, 6)[0] > NPDE_LAST
-            last = bool(extension[NPDE_LAST] & 0x80) if has_last else last and length >= full
+            full, length = length, struct.unpack_from("<H", extension, NPDE_LENGTH)[0]
+            has_last = struct.unpack_from("<H", extension, NPDE_BYTES)[0] > NPDE_LAST
+            last = bool(extension[NPDE_LAST] & LAST) if has_last else last and length >= full
         if not length:
             raise FirmwareError(f"the VBIOS: the image at {at:#x} has no bytes")
+        yield Span(at, length * BLOCK_BYTES, pcir[PCIR_TYPE])
         at += length * BLOCK_BYTES
         if last:
-            return at
+            return
     raise FirmwareError(f"the VBIOS: more than {MAX_IMAGES} images")
 
 
-def _dword(fetch: Callable[[int, int], bytes], at: int) -> int:
+def _dword(fetch: Fetch, at: int) -> int:
     return int.from_bytes(fetch(at, 4), "little")

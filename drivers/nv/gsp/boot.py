@@ -38,7 +38,7 @@ GFW_US, GFW_POLL_US = 4_000_000, 1_000
 # TIMEOUT: OGKM kgspBootstrap_GH100 has its default of 4 s; nova-core waits 30 s for the protection's end
 LOCKDOWN_US, LOCKDOWN_POLL_US = 30_000_000, 1_000
 # TIMEOUT: OGKM's default for both
-SUSPEND_US, HALT_US, POLL_US = 4_000_000, 5_000_000, 100
+SUSPEND_US, HALT_US, POLL_US = 4_000_000, 5_000_000, 500
 ACTIVE_US = 100_000
 # what LIBOS leaves in its mailbox: LIBOS_INTERRUPT_PROCESSOR_SUSPENDED
 SUSPENDED = 0x8000_0000

@@ -23,7 +23,7 @@ from ringup.errors import DeviceHung, DeviceTimeout, FirmwareError, NotSupported
 
 # TIMEOUT: OGKM's own default for all of these waits is 4 s (GPU_TIMEOUT_DEFAULT)
 WAIT_US = 4_000_000
-HALT_POLL_US = 100
+HALT_POLL_US = 250
 # QUIRK: GA102 and later sometimes never report it; OGKM waits this long and goes on. PRE_RESET_TIMEOUT_US
 RESET_READY_US = 150
 # TIMEOUT: OGKM kgspResetHw_GH100: the worst case of a reset's two halves

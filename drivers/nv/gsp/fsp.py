@@ -33,7 +33,7 @@ from ringup.firmware.nv.fmc import Fmc
 # TIMEOUT: kfspWaitForSecureBoot_GB202: memory training alone takes up to 3 s
 BOOT_US, BOOT_POLL_US = 5_000_000, 1_000
 # TIMEOUT: nova-core falcon/fsp.rs, FSP_MSG_TIMEOUT_MS
-ANSWER_US, ANSWER_POLL_US = 2_000_000, 100
+ANSWER_US, ANSWER_POLL_US = 2_000_000, 500
 BOOT_COMPLETE = 0xFF
 CHANNEL = 0
 CHANNEL_BYTES = 1024

@@ -52,7 +52,7 @@ CHECKSUM, SEQUENCE, ELEMENTS = (GSP_MSG_QUEUE_ELEMENT.offset_of(name) for name i
 LENGTH = HEADER_BYTES + rpc_message_header_v03_00.offset_of("length")
 # TIMEOUT: GspMsgQueueSendCommand and GspStatusQueueInit
 SPACE_US, LINK_US = 1_000_000, 4_000_000
-SPACE_POLL_US, LINK_POLL_US = 50, 100
+SPACE_POLL_US, LINK_POLL_US = 50, 1_000
 # a message whose checksum is wrong may still be on its way: GspMsgQueueReceiveStatus looks three times
 READ_TRIES, RETRY_US = 3, 100
 
@@ -103,15 +103,19 @@ class Queues:
         """
         wanted = (MSGQ_VERSION, QUEUE_BYTES, ELEMENT_BYTES, COUNT)
 
+        def whole(seen: tuple[int, ...]) -> bool:
+            # the header may be written in any order
+            return seen[1] != 0 and seen[7] != 0
+
         def look() -> tuple[int, ...]:
-            check()
             seen: tuple[int, ...] = msgqTxHeader.unpack(self._status)
+            if not whole(seen):
+                check()
             return seen
 
         seen = until(
             look,
-            # the header is written in any order: the last field shows that it is whole
-            lambda seen: seen[1] != 0 and seen[7] != 0,
+            whole,
             clock=self._clock,
             timeout_us=LINK_US,
             poll_us=LINK_POLL_US,

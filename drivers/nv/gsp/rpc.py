@@ -79,6 +79,7 @@ class Rpc:
         self._sequence = 0
         self._waiting = ""
         self._broken = ""
+        self._received = 0
         self.calls = 0
         self.events: deque[Received] = deque(maxlen=EVENTS_KEPT)
 
@@ -209,19 +210,33 @@ class Rpc:
         looks, nap = 0, MIN_POLL_US
         while not look():
             late = self._clock.now_us >= end_us
-            if late or looks % LOOKS_PER_CHECK == LOOKS_PER_CHECK - 1:
-                self._check(doing)
+            if (late or looks % LOOKS_PER_CHECK == LOOKS_PER_CHECK - 1) and self._checked(look, doing):
+                return
             if late:
-                if look():
-                    return
                 raise DeviceTimeout(f"{doing}: nothing came for {timeout_us / 1000:g} ms; reset the card")
             self._clock.sleep_us(nap)
             looks, nap = looks + 1, min(nap * 2, MAX_POLL_US)
+
+    def _checked(self, look: Callable[[], bool], doing: str) -> bool:
+        """Check that GSP lives, then look again; return whether that is done. A GSP-RM that has asked the host to run a
+        program stops its processor by itself.
+        """
+        before = self._received
+        try:
+            self._check(doing)
+        except DeviceHung:
+            if look():
+                return True
+            if self._received == before:
+                raise
+            return False
+        return look()
 
     def _receive(self) -> Message | None:
         raw = self._queues.receive()
         if raw is None:
             return None
+        self._received += 1
         _, signature, length, function, result = struct.unpack_from("<5I", raw)
         if signature != SIGNATURE or length != len(raw):
             raise DeviceHung(

@@ -247,9 +247,13 @@ class Running:
 
     def _check(self, doing: str) -> None:
         """Raise `DeviceHung` if GSP's processor has died, `DeviceLost` if the card is gone."""
-        if not self.gsp.riscv_active:
-            low, high = self.gsp.mailboxes
-            raise DeviceHung(f"{doing}: GSP's processor has stopped; its mailboxes read {low:#x}, {high:#x}; reset it")
+        # while it is locked down, nobody can tell
+        if self.gsp.riscv_active or not self.gsp.open:
+            return
+        low, high = self.gsp.mailboxes
+        raise DeviceHung(
+            f"{doing}: GSP's processor has stopped; its mailboxes read {low:#x}, {high:#x}; reset the card"
+        )
 
     def _serve(self) -> None:
         """Serve GSP's interrupt: clear it in the engine, then read what it has sent."""

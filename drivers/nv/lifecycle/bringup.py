@@ -50,12 +50,13 @@ class Bringup:
         *,
         release: str | None = None,
         settings: Mapping[str, int] = REGISTRY,
+        rom: bytes | None = None,
     ) -> None:
         """`release`: of the firmware, such as "535.113.01"; None: the best known that is there. `settings`: GSP-RM's
-        registry.
+        registry. `rom`: the VBIOS' images, where an earlier start has read them.
         """
         self._device, self._stages, self._store = device, stages, store
-        self._release, self._settings = release, settings
+        self._release, self._settings, self.rom = release, settings, rom
         self.found = Found.COLD
         self.rungs: list[Rung] = []
 
@@ -103,7 +104,9 @@ class Bringup:
         chip, block = self.registers.chip, Block(self.registers)
         parsed, debug = None, False
         if chip.family.boot is Boot.BOOTER and chip.family.frts:
-            parsed = vbios.parse(prom.read(block), f"the VBIOS of {self._device.name}")
+            if self.rom is None:
+                self.rom = prom.read(block)
+            parsed = vbios.parse(self.rom, f"the VBIOS of {self._device.name}")
             debug = not block.read(NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS).data
         return firmware_files.read(self._device, chip, self._store, parsed, self._release, debug=debug)
 
