@@ -114,3 +114,91 @@ def test_packets_of_an_hsa_queue_are_shown_by_their_headers_names(ask, file):
     assert "    grid_size_x: 1000" in out.splitlines()
     assert "[0x0010] INVALID" in out
     assert "! no packet: a queue stops here until one is stored" in out
+
+
+# clc56f.h, clc7c0.h: bind a compute class, its version, then copy by the class of subchannel 4
+PUSH = [0x2001_2000, 0xC7C0, 0x8806_20C4, 0x2001_80C0, 0x182]
+
+
+def test_a_pushbuffer_of_nvidia_shows_methods_by_their_classes(ask, file):
+    status, out, _ = ask("nvidia", file(PUSH))
+    assert status == 0
+    assert out.splitlines() == [
+        "[0x0000] INC_METHOD 1 AMPERE_COMPUTE_B  (20012000 0000c7c0)",
+        "    SET_OBJECT (0x0000) <- 0x0000c7c0",
+        "        nvclass: 0xc7c0 (AMPERE_COMPUTE_B)",
+        "[0x0002] IMMD_DATA_METHOD 1 AMPERE_COMPUTE_B  (880620c4)",
+        "    SET_SPA_VERSION (0x0310) <- 0x00000806",
+        "        minor: 0x6",
+        "        major: 0x8",
+        "[0x0003] INC_METHOD 4 AMPERE_DMA_COPY_B  (200180c0 00000182)",
+        "    LAUNCH_DMA (0x0300) <- 0x00000182",
+        "        data_transfer_type: 0x2 (NON_PIPELINED)",
+        "        src_memory_layout: 0x1 (PITCH)",
+        "        dst_memory_layout: 0x1 (PITCH)",
+    ]
+    everything = ask("nvidia", file(PUSH), "--all")[1].splitlines()
+    assert "    address: 0x300" in everything
+    assert "        semaphore_type: 0x0 (NONE)" in everything
+
+
+def test_a_pushbuffer_as_json_has_its_methods(ask, file):
+    status, out, _ = ask("nvidia", file(PUSH), "--json")
+    packets = json.loads(out)
+    assert (status, len(packets)) == (0, 3)
+    assert packets[1] == {
+        "offset_dwords": 2,
+        "name": "IMMD_DATA_METHOD",
+        "fields": {"subchannel": 1, "address": 0x310, "data": 0x806},
+        "raw": [0x8806_20C4],
+        "target": "1 AMPERE_COMPUTE_B",
+        "methods": [
+            {"address": 0x310, "name": "SET_SPA_VERSION", "values": [0x806], "fields": {"minor": 6, "major": 8}}
+        ],
+    }
+    assert packets[2]["methods"][0]["names"]["data_transfer_type"] == "NON_PIPELINED"
+
+
+@pytest.mark.parametrize("name", ["4=0xc7b0", "4=NVC7B0_VIDEO_DECODER"])
+def test_the_class_of_a_subchannel_can_be_said(ask, file, name):
+    stream = file([0x2001_8080, 7])
+    assert "! 1 unknown methods" in ask("nvidia", stream)[1]
+    assert "        id: 0x7 (HEVC)" in ask("nvidia", stream, "--class", name)[1].splitlines()
+
+
+def test_a_gpfifo_and_descriptors_are_decoded_when_asked_for(ask, file):
+    out = ask("nvidia", file([0x1000, 0x812]), "--what", "gpfifo")[1]
+    assert out.splitlines() == [
+        "[0x0000] GP_ENTRY  (00001000 00000812)",
+        "    gpu_va: 0x1200001000",
+        "    length: 2",
+    ]
+    descriptor = [0] * 64
+    descriptor[12], descriptor[18] = 7, 0x30
+    out = ask("nvidia", file(descriptor), "--what", "qmd", "--chip", "ad102")[1]
+    assert out.splitlines()[0] == f"[0x0000] QMDV03_00  ({' '.join(['00000000'] * 8)} +56)"
+    assert "    cta_raster_width: 0x7" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nvidia", "--class", "4"], "--class takes SUBCHANNEL=CLASS such as 4=0xc7b0, not '4'"),
+        (["nvidia", "--class", "8=0xc7b0"], "--class 8=0xc7b0: subchannels are 0 to 7, classes have 16 bits"),
+        (["nvidia", "--class", "4=0x1c7b0"], "--class 4=0x1c7b0: subchannels are 0 to 7, classes have 16 bits"),
+        (["nvidia", "--class", "4=FERMI_NOTHING"], "such as 4=0xc7b0, not '4=FERMI_NOTHING'"),
+        (["pm4", "--what", "qmd"], "--what and --class are for nvidia, not for pm4"),
+        (["aql", "--class", "1=0xc7c0"], "--what and --class are for nvidia, not for aql"),
+    ],
+)
+def test_options_of_another_language_and_impossible_classes_are_refused(ask, file, words, message):
+    language, *options = words
+    status, out, err = ask(language, file(PUSH), *options)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_chip_of_another_maker_is_refused(ask, file):
+    status, _, err = ask("nvidia", file(PUSH), "--chip", "navi31")
+    assert status == 11
+    assert "NotSupported: no classes are known of chip 'navi31'; known are tu102" in err

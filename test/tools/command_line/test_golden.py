@@ -50,7 +50,12 @@ CASES = {
     ),
     "reset": (["reset", RADEON], ["reset", RADEON, "--json"]),
     "report": (["report", RADEON], ["report", RADEON, "--json"]),
-    "decode": (["decode", "pm4", "{tmp}/ib.txt", "--hex"], ["decode", "pm4", "{tmp}/ib.txt", "--hex", "--json"]),
+    "decode": (
+        ["decode", "pm4", "{tmp}/ib.txt", "--hex"],
+        ["decode", "pm4", "{tmp}/ib.txt", "--hex", "--json"],
+        ["decode", "nvidia", "{tmp}/push.txt", "--hex"],
+        ["decode", "nvidia", "{tmp}/push.txt", "--hex", "--json"],
+    ),
     "program": (["program", "{tmp}/mandelbrot.o"], ["program", "{tmp}/mandelbrot.o", "--json"]),
     "firmware": (
         ["firmware", "show", "{tmp}/gc_11_0_0_rlc.bin"],
@@ -108,6 +113,10 @@ def folder(tmp_path, mandelbrot):
         "card.rom": build_rom.expansion_rom(),
     }.items():
         (tmp_path / "nv" / name).write_bytes(blob)
+    # clc56f.h, clc7c0.h, clc7b5.h: bind compute; a semaphore's address and value; a copy; a reserved header
+    (tmp_path / "push.txt").write_text(
+        "20012000 0000c7c0  # SET_OBJECT\n200426c0 0000007f 00002000 00000007 10000004\n200180c0 00000182\nc0000000\n"
+    )
     (tmp_path / "system/etc").mkdir(parents=True)
     (tmp_path / "system/etc/group").write_text("plugdev:x:46:\nrender:x:105:\n")
     return tmp_path
