@@ -10,7 +10,7 @@ import struct as packing
 from ringup.autogen.nv import gsp_rpc
 from ringup.drivers.nv.gsp.releases import struct
 from ringup.drivers.nv.gsp.rpc import CALL_US, MAX_CALL_BYTES, Message, Rpc, name_of
-from ringup.drivers.nv.rm.status import RmRefused, status_name
+from ringup.drivers.transport.nvidia.status import RmRefused, refusal
 from ringup.errors import DeviceHung
 
 SUCCESS = gsp_rpc.NV_VGPU_MSG_RESULT_SUCCESS
@@ -34,16 +34,23 @@ class Door:
         """The release of GSP-RM, which decides the structs' layouts."""
         return self._release
 
-    def alloc(self, client: int, parent: int, handle: int, class_id: int, params: bytes) -> bytes:
+    @property
+    def layouts(self) -> str:
+        """The release whose structs it takes."""
+        return self._release
+
+    def alloc(
+        self, client: int, parent: int, handle: int, class_id: int, params: bytes = b"", doing: str = ""
+    ) -> bytes:
         """Make an object of a class below `parent`; return the parameters as GSP-RM has left them."""
         head = packing.pack("<7I4x", client, parent, handle, class_id, 0, len(params), 0)
-        doing = f"allocating class {class_id:#06x} as {handle:#x}"
+        doing = doing or f"allocating class {class_id:#06x} as {handle:#x}"
         return self._ask(ALLOC, head, params, doing, self._alloc.offset_of("status"))
 
-    def control(self, client: int, object: int, command: int, params: bytes) -> bytes:
+    def control(self, client: int, handle: int, command: int, params: bytes = b"", doing: str = "") -> bytes:
         """Send a control to an object; return the parameters as GSP-RM has left them."""
-        head = packing.pack("<6I", client, object, command, 0, len(params), 0).ljust(self._control.SIZE, b"\0")
-        doing = f"control {command:#010x} of object {object:#x}"
+        head = packing.pack("<6I", client, handle, command, 0, len(params), 0).ljust(self._control.SIZE, b"\0")
+        doing = doing or f"control {command:#010x} of object {handle:#x}"
         return self._ask(CONTROL, head, params, doing, self._control.offset_of("status"))
 
     def free(self, client: int, parent: int, handle: int) -> None:
@@ -81,4 +88,4 @@ class Door:
 
 
 def _refused(doing: str, status: int) -> RmRefused:
-    return RmRefused(f"{doing}: GSP-RM refused it with {status_name(status)} ({status:#x})", status)
+    return refusal(status, doing)

@@ -28,6 +28,11 @@ class RmRefused(RingupError):
     exit_code = TransportError.exit_code
     status = status.NV_ERR_GENERIC
 
+    @property
+    def name(self) -> str:
+        """The status' name, as the header spells it, with its number."""
+        return status_name(self.status)
+
 
 class RmOutOfMemory(RmRefused, OutOfMemory):
     """It has no memory, no addresses or no channel left."""

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from ringup.drivers.nv.lifecycle.inspect import Found, look
-from ringup.drivers.nv.rm.status import RmRefused
+from ringup.drivers.transport.nvidia.status import RmRefused
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 BOOTER_CHIPS = ("tu102", "ga100", "ga102", "ad102")
