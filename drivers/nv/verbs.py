@@ -140,9 +140,12 @@ class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
                 for line in self.stands(queue):
                     error.add_note(line)
 
-    @abstractmethod
     def stands(self, queue: CardQueue) -> Sequence[str]:
-        """Say where a queue's channel stands: what it fetches, and the last methods there."""
+        """Say where a queue's channel stands: what it has fetched last, and the methods that it has not done."""
+        # few programs ask, so the decoder is imported on use
+        from ringup.drivers.nv.observe.pending import pending
+
+        return pending(queue, self.facts.row, self.memory)
 
     def _queue_stats(self) -> tuple[QueueStats, ...]:
         return tuple(queue_stats(queue) for queue in self._queues.queues if not queue.closed)

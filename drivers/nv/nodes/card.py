@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -209,11 +209,6 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
             memory={str(place): usage for place, usage in self._memory.table.usage.items()},
             release=self.device.release,
         )
-
-    def stands(self, queue: CardQueue) -> Sequence[str]:
-        """Say where a queue's channel stands."""
-        at = queue.position()
-        return [f"{queue.hardware} has fetched entry {at.rptr_bytes // 8} of {at.wptr_bytes // 8}"]
 
     # --- errors -----------------------------------------------------------------------------------------------------
     def stopped_for(self, queue: CardQueue) -> RingupError | None:

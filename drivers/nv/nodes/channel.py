@@ -234,7 +234,7 @@ class Channel:
             LOG.info("asking for the fault of a channel: %s", error)
             return None
         gpu_va = told.addrHi << 32 | told.addrLo
-        text = bytes(told.faultString).partition(b"\0")[0].decode("ascii", "replace")
+        text = b"".join(told.faultString).partition(b"\0")[0].decode("ascii", "replace")
         return MmuFault(gpu_va, text or f"fault of type {told.faultType}") if gpu_va or text else None
 
 

@@ -149,6 +149,8 @@ class Channel:
     replays: bool = False
     # those that did stop it, the oldest first
     mmu_faults: list[MmuFault] = field(default_factory=list)
+    # GET_MMU_FAULT_INFO has told the fault
+    fault_was_told: bool = False
     slice: Slice = field(default_factory=Slice)
 
 

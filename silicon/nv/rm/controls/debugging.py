@@ -1,12 +1,15 @@
-"""Controls of a debugger's session: what went wrong on a channel.
+"""Controls of a debugger's session and of a channel: what went wrong on it.
 
-Source: ctrl83dedebug.h of NVIDIA's open kernel modules, which describes each parameter.
+Source: ctrl83dedebug.h and ctrl906f.h of NVIDIA's open kernel modules, which describe each parameter.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from ringup.autogen.nv import mmu, status
+from ringup.autogen.nv import rm_ctrl_channel as channels
 from ringup.autogen.nv import rm_ctrl_debug as debug
-from ringup.autogen.nv import status
 from ringup.silicon.nv.rm.classes import Kind
 from ringup.silicon.nv.rm.controls.table import Request, row
 from ringup.silicon.nv.rm.objects import Debugged, Running, state_of
@@ -51,7 +54,33 @@ def _page_faults(request: Request, params: debug.NV83DE_CTRL_DEBUG_READ_MMU_FAUL
     params.count = len(faults)
 
 
+def _told_fault(request: Request, params: Any) -> None:
+    """Tell the channel's page fault once: zeros from then on. GUESS: the text is the type's name in dev_fault.h."""
+    channel = state_of(request.target, Running).channel
+    if channel.fault_was_told or not channel.mmu_faults:
+        return
+    channel.fault_was_told = True
+    fault = channel.mmu_faults[-1]
+    # GUESS: an MMU reports the page
+    params.addrHi, params.addrLo, params.faultType = fault.gpu_va >> 32, fault.gpu_va & 0xFFFF_F000, fault.kind
+    params.faultString = FAULT_NAMES.get(fault.kind, "FAULT").encode()
+
+
+FAULT_NAMES = {
+    value: name.replace("NV_PFAULT_FAULT_TYPE_", "FAULT_")
+    for name, value in vars(mmu).items()
+    if name.startswith("NV_PFAULT_FAULT_TYPE_") and name != "NV_PFAULT_FAULT_TYPE_CC_VIOLATION"
+}
+
 ROWS = (
+    row(
+        channels,
+        "GET_MMU_FAULT_INFO",
+        channels.NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS,
+        _told_fault,
+        kind=Kind.CHANNEL,
+        prefix="NV906F_CTRL_CMD_",
+    ),
     row(
         debug,
         "DEBUG_READ_ALL_SM_ERROR_STATES",

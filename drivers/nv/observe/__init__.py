@@ -1,0 +1,1 @@
+"""Observing an NVIDIA card: what its channels are fetching, post-mortems."""
