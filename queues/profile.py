@@ -44,8 +44,18 @@ class Span:
 class Profile:
     """Stamps for up to `places` commands, in memory at `gpu_va`. `read(byte)` returns the stamp at a byte offset."""
 
-    def __init__(self, gpu_va: int, places: int, read: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        gpu_va: int,
+        places: int,
+        read: Callable[[int], int],
+        *,
+        stamp_bytes: int = STAMP_BYTES,
+        clock_at: int = 0,
+    ) -> None:
+        """`stamp_bytes`: of memory that an engine stores for a stamp; `clock_at`: the byte of the clock among them."""
         self._gpu_va, self._places, self._read = gpu_va, places, read
+        self._stamp_bytes, self._clock_at = stamp_bytes, clock_at
         # track and name, by place
         self._taken: list[tuple[str, str]] = []
         # commands without a stamp, because all places were taken
@@ -64,10 +74,10 @@ class Profile:
                 self.dropped += 1
                 return _nothing
             self._taken.append((track, name))
-            at = self._gpu_va + 2 * STAMP_BYTES * place
+            at = self._gpu_va + 2 * self._stamp_bytes * place
             stream.barrier()
             stream.stamp(at)
-            return lambda: stream.stamp(at + STAMP_BYTES)
+            return lambda: stream.stamp(at + self._stamp_bytes)
 
         return before
 
@@ -75,7 +85,8 @@ class Profile:
         """Return the commands that have run, sorted by their start."""
         found = []
         for place, (track, name) in enumerate(self._taken):
-            begin, end = (self._read(2 * STAMP_BYTES * place + at) for at in (0, STAMP_BYTES))
+            first = 2 * self._stamp_bytes * place + self._clock_at
+            begin, end = (self._read(first + at) for at in (0, self._stamp_bytes))
             if begin != NEVER and end >= begin:
                 found.append(Span(track, name, begin, end))
         return sorted(found, key=lambda span: span.begin_ticks)

@@ -82,7 +82,7 @@ class Gpfifo:
         entry(ring_va, min(ring_bytes, MAX_PIECE_BYTES))
         if ring_bytes > MAX_PIECE_BYTES or ring_va + ring_bytes >= 1 << ADDRESS_BITS:
             raise ValueError(f"a pushbuffer ring of {ring_bytes} bytes at {ring_va:#x}: an entry cannot name it")
-        self.entries, self.put = entries, 0
+        self.entries, self.put, self._end = entries, 0, entries * ENTRY_BYTES
         self._ring_va, self._ring_bytes, self._mask = ring_va, ring_bytes, ring_bytes - 1
         self._write, self._view = write, view
         self._store_put, self._ring_doorbell, self._fence = store_put, ring_doorbell, fence
@@ -106,7 +106,7 @@ class Gpfifo:
 
     def drop_splices(self) -> None:
         """Forget what was spliced and is not published."""
-        self._splices = []
+        self._splices.clear()
 
     def publish(self, wptr: int) -> None:
         """Tell the card of the ring's bytes up to `wptr`.
@@ -119,20 +119,23 @@ class Gpfifo:
             place, size, put, splices = start & self._mask, wptr - start, self.put, self._splices
             whole = place + size <= self._ring_bytes
             word = self._ring_va + place | size << LENGTH_SHIFT
+            view, at = self._view, put * ENTRY_BYTES
             if not splices and whole:
-                view = self._view
                 if view is not None:
-                    PACK_ENTRY(view, put * ENTRY_BYTES, word)
+                    PACK_ENTRY(view, at, word)
                 else:
-                    self._write(put * ENTRY_BYTES, ENTRY.pack(word))
+                    self._write(at, ENTRY.pack(word))
                 put += 1
             else:
                 # a kept stream, most often
                 usual = whole and len(splices) == 1 and splices[0][0] == start
                 entries = splices[0][1] + ENTRY.pack(word) if usual else self._entries(start, wptr)
-                self._store(put, entries)
+                if view is not None and at + len(entries) <= self._end:
+                    view[at : at + len(entries)] = entries
+                else:
+                    self._store_wrapped(at, entries)
                 # only now: an interruption before leaves all as it was
-                self._splices = []
+                splices.clear()
                 put += len(entries) // ENTRY_BYTES
             self.put, self._published = put & self.entries - 1, wptr
         fence = self._fence
@@ -157,24 +160,19 @@ class Gpfifo:
         first = min(size, self._ring_bytes - place)
         return entries_of(self._ring_va + place, first) + entries_of(self._ring_va, size - first)
 
-    def _store(self, put: int, entries: bytes) -> None:
-        """Store entries from index `put` on, which may wrap."""
-        at, most = put * ENTRY_BYTES, self.entries * ENTRY_BYTES
-        view, first = self._view, most - at
-        if view is None:
-            self._write(at, entries[:first])
-            if entries[first:]:
-                self._write(0, entries[first:])
-        elif len(entries) <= first:
-            view[at : at + len(entries)] = entries
-        else:
-            view[at:most] = entries[:first]
-            view[: len(entries) - first] = entries[first:]
+    def _store_wrapped(self, at: int, entries: bytes) -> None:
+        """Store entries from byte `at` on, which may wrap."""
+        first = self._end - at
+        for place, data in ((at, entries[:first]), (0, entries[first:])):
+            if self._view is not None:
+                self._view[place : place + len(data)] = data
+            elif data:
+                self._write(place, data)
 
     def restart(self) -> None:
         """Begin anew: the channel was made again, its indices are 0, nothing is in flight."""
         self.put = self._published = 0
-        self._splices = []
+        self._splices.clear()
 
 
 class GpfifoQueue(Queue):

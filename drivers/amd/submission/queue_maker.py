@@ -11,7 +11,8 @@ from ringup.drivers.submission.hardware_queue import HardwareQueue, Rings
 from ringup.drivers.submission.queue_maker import QueueMaker
 from ringup.drivers.submission.queue_memory import ARGS_BYTES, INDIRECT_BYTES, RING_BYTES, TimelineWord
 from ringup.queues.arena import Arena
-from ringup.queues.queue import Commands, Inline
+from ringup.queues.commands import Commands
+from ringup.queues.queue import Inline
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Timeline
 

@@ -1,6 +1,9 @@
 """A host in memory: it fetches what GPFIFO entries name, runs semaphores and notes all other methods."""
 
 import struct
+import subprocess
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -44,7 +47,7 @@ class Channel:
         self.free = 256
         self.methods, self.segments, self.order = [], [], []
         self.get = self.gp_put = 0
-        self.stuck, self.doorbells = False, 0
+        self.stuck, self.doorbells, self.clock_ns = False, 0, 0
         self.semaphore, self.waiting = {}, None
         self.ring_at, self.entries_at, self.word = self.take(ring_bytes), self.take(8 * entries), self.take(64)
         self.entries, self.ring_bytes = entries, ring_bytes
@@ -160,6 +163,11 @@ class Channel:
         if execute & 7 == 1:
             assert execute >> 20 & 1, "a signal that does not wait for idle"
             self.words[(gpu_va - BASE) // 8] = payload
+            # RELEASE_TIMESTAMP: the clock goes behind the payload, and the address is a multiple of 16
+            if execute >> 25 & 1:
+                assert gpu_va % 16 == 0
+                self.clock_ns += 1000
+                self.words[(gpu_va - BASE) // 8 + 1] = self.clock_ns
         else:
             assert execute & 7 == 3
             assert self.words[(gpu_va - BASE) // 8] >= payload, "waits are not run in this test"
@@ -173,3 +181,101 @@ def decode_methods():
 @pytest.fixture
 def channel():
     return Channel
+
+
+# what ptxas 12.2 and 13.5 store in the header of a cubin for sm_86: OS/ABI, ABI version, flags without the target
+ABIS = {7: (0x33, 0x4B0500, 0), 8: (0x41, 0x0600_0004, 8)}
+
+
+class Part(NamedTuple):
+    """A section of a file that is made. `size` is for one without contents."""
+
+    name: str
+    kind: int = 1
+    data: bytes = b""
+    size: int = 0
+    info: int = 0
+    flags: int = 2
+    align: int = 16
+
+
+def info(attribute, data):
+    """Return an entry of `.nv.info`: bytes, or a number of 16 bits."""
+    if isinstance(data, int):
+        return struct.pack("<BBH", 3, attribute, data)
+    return struct.pack("<BBH", 4, attribute, len(data)) + data
+
+
+def make_elf(parts, symbols=(), *, sm=86, abi=8, machine=190):
+    """Return an ELF file. `symbols`: (name, section's name or None, value, bytes, type, other)."""
+    parts = [Part("", 0), *parts]
+    numbers = {part.name: number for number, part in enumerate(parts)}
+    strings, rows = b"\0", [bytes(24)]
+    for name, section, value, size, kind, other in symbols:
+        number = numbers[section] if section else 0
+        rows.append(struct.pack("<IBBHQQ", len(strings), 16 | kind, other, number, value, size))
+        strings += name.encode() + b"\0"
+    parts += [Part(".symtab", 2, b"".join(rows)), Part(".strtab", 3, strings), Part(".shstrtab", 3)]
+    names = b"\0".join(part.name.encode() for part in parts) + b"\0"
+    body, headers, at_name = b"", b"", 0
+    for part in parts:
+        data = names if part.name == ".shstrtab" else part.data
+        link = {2: len(parts) - 2, 4: len(parts) - 3, 9: len(parts) - 3}.get(part.kind, 0)
+        headers += struct.pack(
+            "<IIQQQQIIQQ",
+            at_name, part.kind, part.flags, 0, 64 + len(body), len(data) or part.size, link, part.info, part.align, 0,
+        )  # fmt: skip
+        at_name += len(part.name) + 1
+        body += data + bytes(-len(data) % 16)
+    osabi, flags, shift = ABIS[abi]
+    identity = b"\x7fELF\x02\x01\x01" + bytes([osabi, abi]) + bytes(7)
+    head = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        identity, 2, machine, 1, 0, 0, 64 + len(body), flags | sm << shift, 64, 56, 0, 64, len(parts), len(parts) - 1,
+    )  # fmt: skip
+    return head + body + headers
+
+
+def make_cubin(
+    *, sm=86, abi=8, registers=24, sizes=(8, 4), params_at=0x160, shared=0, frame=0, barriers=1, more=(), infos=(),
+    more_symbols=(), code=bytes(range(128)), stack=None,
+):  # fmt: skip
+    """Return a cubin with one kernel, `work`. `sizes`: of its parameters, each aligned to its size up to 8."""
+    table, end = b"", 0
+    for number, size in enumerate(sizes):
+        end += -end % min(size, 8)
+        table += info(0x17, struct.pack("<III", 0, number | end << 16, 0x1F000 | size << 18))
+        end += size
+    own = info(0x0A, struct.pack("<II", 1, params_at | end << 16)) + table + struct.pack("<BBH", 2, 0x4C, barriers)
+    pairs = [(0x2F, registers), (0x11, frame), (0x12, frame if stack is None else stack)]
+    module = b"".join(info(number, struct.pack("<II", 1, value)) for number, value in pairs)
+    parts = [
+        Part(".text.work", data=code, info=(registers & 0xFF) << 24 | 1, flags=6, align=128),
+        Part(".nv.info", 0x7000_0000, module, flags=0),
+        Part(".nv.info.work", 0x7000_0000, own + b"".join(infos), flags=0),
+        Part(".nv.constant0.work", data=bytes(params_at + end)),
+    ]
+    if shared:
+        parts.append(Part(".nv.shared.work", 8, size=shared, flags=3))
+    symbols = [("work", ".text.work", 0, len(code), 2, 0x10), *more_symbols]
+    return make_elf([*parts, *more], symbols, sm=sm, abi=abi)
+
+
+@pytest.fixture
+def maker():
+    """`maker.cubin(...)`, `maker.elf(parts, symbols)`, `maker.part(...)`, `maker.info(attribute, data)`."""
+    return SimpleNamespace(cubin=make_cubin, elf=make_elf, part=Part, info=info)
+
+
+@pytest.fixture(name="real_cubin")
+def compile_ptx(headers, tmp_path):
+    """`real_cubin(ptx, "sm_86")` is ptxas's cubin."""
+    program = headers("ptxas") / "nvidia" / "cu13" / "bin" / "ptxas"
+
+    def call(text, target):
+        (tmp_path / "text.ptx").write_text(text)
+        argv = [program, f"-arch={target}", "-O1", tmp_path / "text.ptx", "-o", tmp_path / "text.cubin"]
+        subprocess.run(argv, check=True, timeout=60, capture_output=True)
+        return (tmp_path / "text.cubin").read_bytes()
+
+    return call

@@ -63,12 +63,12 @@ def test_the_short_path_and_the_builder_agree(row, methods_of):
 
 
 @EACH
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_overlapping_copies_move_bytes(row, seed, methods_of):
     rng, engine = random.Random(seed), CopyEngine(row.copy_class)
     memory = bytearray(rng.randbytes(4096))
     wanted = bytearray(memory)
-    for _ in range(20):
+    for _ in range(12):
         size, source = rng.randrange(0, 400), rng.randrange(0, 3000)
         target = max(0, source + rng.choice([0, 1, -1, 7, -64, 300, rng.randrange(-400, 400)]))
         wanted[target : target + size] = wanted[source : source + size]

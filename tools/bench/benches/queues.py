@@ -13,8 +13,9 @@ from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
 from ringup.queues.amd.program import Program, Scratch
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.arena import Arena
+from ringup.queues.commands import Commands
 from ringup.queues.kept import Kept, KeptMemory
-from ringup.queues.queue import Commands, Owner, Queue, QueueParts
+from ringup.queues.queue import Owner, Queue, QueueParts
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Failed, Timeline
 from ringup.tools.bench.bench import Bench
