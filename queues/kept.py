@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Call, Form, Queue, Stream
+from ringup.queues.queue import ADDRESS, PLAIN, TIMEOUT_S, Call, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
 FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
-PLAIN = Form(PACK_ADDRESS, 0)
 
 
 class KeptMemory(NamedTuple):

@@ -25,8 +25,8 @@ ADDRESS = struct.Struct("<Q")
 PACK_ADDRESS = ADDRESS.pack_into
 # ring bytes that stay free for the submissions that `put` of `Queue.submit` makes itself, in its one or two calls
 PUT_ROOM_BYTES = 256
-# bytes: a cache line of the scalar cache, more than any argument needs
-ARGS_ALIGN = 64
+# bytes: a cache line of the scalar cache, more than any argument needs; what addresses in other forms than 64 bits need
+ARGS_ALIGN, FORM_ALIGN = 64, 256
 # the head of a packet that carries arguments; the largest arguments that go into the ring
 HEAD_BYTES, INLINE_BYTES = 4, 4096
 # TIMEOUT: ours, for work whose submission was interrupted
@@ -97,6 +97,9 @@ class Form(NamedTuple):
 
     pack: Callable[[bytearray, int, int], None]
     shift: int
+
+
+PLAIN = Form(PACK_ADDRESS, 0)
 
 
 class Stream:
@@ -332,17 +335,20 @@ class Queue:
         after the start of its submission.
         """
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
+        forms = stream.forms or (PLAIN, PLAIN)
+        align = ARGS_ALIGN if stream.forms is None else FORM_ALIGN
         # the packet has space to align the arguments wherever it begins
-        room = len(args) + ARGS_ALIGN
+        room = len(args) + align
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
         behind_head = ring.wptr + self._ahead(ring.wptr, size) + at + HEAD_BYTES
-        skip = -behind_head % ARGS_ALIGN
+        skip = -behind_head % align
         base = inline.gpu_va + (behind_head + skip) % ring.size_bytes
-        for where, offset in stream.fixups:
-            ADDRESS.pack_into(stream.body, where, base + offset)
-        for where, offset in stream.arg_fixups:
-            ADDRESS.pack_into(args, where, base + offset)
-        return inline.carry(room) + bytes(skip) + args + bytes(ARGS_ALIGN - skip)
+        for (pack, shift), fixups, memory in zip(
+            forms, (stream.fixups, stream.arg_fixups), (stream.body, args), strict=True
+        ):
+            for where, value in fixups:
+                pack(memory, where, value + (base >> shift))
+        return inline.carry(room) + bytes(skip) + args + bytes(align - skip)
 
     def call(
         self,

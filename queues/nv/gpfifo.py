@@ -249,6 +249,8 @@ class GpfifoQueue(Queue):
     def _ahead(self, at: int, size_bytes: int) -> int:
         """Return the bytes up to the ring's end, for a submission that would wrap: no run of methods is cut in two."""
         rest = self.ring.size_bytes - (at & self.ring.size_bytes - 1)
+        if rest >= size_bytes:
+            return 0
         self._gpfifo.move_splices(rest)
         return rest
 

@@ -150,7 +150,8 @@ def _banks(names: QmdRow, loaded: LoadedKernel, bank_bytes: int) -> dict[str, tu
         stored = gpu_va >> names.bank_shift
         valid[bank] = invalidate[bank] = 1
         low[bank], high[bank] = stored & 0xFFFF_FFFF, stored >> 32
-        sizes[bank] = -(-size_bytes // BANK_UNIT)
+        # whole units of an address (Mesa nvk_cmd_dispatch.c); what lies behind belongs to the same memory
+        sizes[bank] = -(-size_bytes // BANK_ALIGN) * (BANK_ALIGN // BANK_UNIT)
     return {
         "constant_buffer_valid": tuple(valid),
         "constant_buffer_invalidate": tuple(invalidate),
@@ -174,7 +175,7 @@ def image(row: GenerationRow, loaded: LoadedKernel, launch: Launch) -> Image:
             f"{kernel.name} reads its parameters at {params_at:#x} of bank 0, code for {row.target} at"
             f" {layout.params:#x}: compile it for {row.target}"
         )
-    bank_bytes = -(-(params_at + kernel.param_bytes) // BANK_UNIT) * BANK_UNIT
+    bank_bytes = -(-(params_at + kernel.param_bytes) // BANK_ALIGN) * BANK_ALIGN
     if bank_bytes > MAX_BANK_BYTES:
         raise ValueError(f"{kernel.name}: bank 0 has {bank_bytes} bytes; {MAX_BANK_BYTES} is the limit")
     word, names = descriptor(row, loaded, launch, bank_bytes), QMD_ROWS[row.qmd]

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from ringup.autogen.nv import methods_host as host
-from ringup.queues.nv.methods import Methods, address, to_bytes
+from ringup.queues.nv.methods import HOST, Methods, address, header, to_bytes
 
 QUAD = struct.Struct("<Q")
 PACK_QUAD = QUAD.pack_into
@@ -30,6 +30,7 @@ class Semaphores:
 
     def __init__(self, methods: Methods) -> None:
         self._methods = methods
+        self.nop_method = methods.place(host.NOP)
         self._address_bits = 32 + methods[host.SEM_ADDR_HI].FIELDS["offset"].width
 
     def _operate(self, gpu_va: int, value: int, align: int, **execute: int) -> list[int]:
@@ -121,6 +122,11 @@ class HostCommands:
             packet = self._waits[gpu_va] = bytearray(to_bytes(self.semaphores.acquire(gpu_va, 0)))
         PACK_QUAD(packet, PAYLOAD_BYTE, value)
         return bytes(packet)
+
+    def carry(self, size_bytes: int) -> bytes:
+        """Return the header of a run that does nothing. The next `size_bytes`, whole dwords, may hold any data."""
+        operation = host.DMA_SEC_OP_NON_INC_METHOD
+        return to_bytes([header(operation, HOST, self.semaphores.nop_method, size_bytes // 4)])
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
         """Refuse: commands in memory are run by an entry of the GPFIFO, not by a method (`GpfifoQueue`)."""

@@ -11,7 +11,7 @@ from ringup.errors import DeviceTimeout
 from ringup.queues.arena import Arena
 from ringup.queues.kept import KeptMemory
 from ringup.queues.nv.gpfifo import Gpfifo, GpfifoQueue
-from ringup.queues.queue import Owner, QueueParts
+from ringup.queues.queue import Inline, Owner, QueueParts
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Timeline
 
@@ -41,7 +41,7 @@ def methods_of(words):
 class Channel:
     """Memory, a channel in it and the host that reads it, while somebody waits."""
 
-    def __init__(self, commands, ring_bytes=1024, entries=256, start=0, mapped=True, args_bytes=4096):
+    def __init__(self, commands, ring_bytes=1024, entries=256, start=0, mapped=True, args_bytes=4096, inline=False):
         self.memory = memoryview(bytearray(1 << 18))
         self.words = self.memory.cast("Q")
         self.free = 256
@@ -82,6 +82,7 @@ class Channel:
             args=self.arena(args_bytes),
             indirect=self.arena(16384),
             owner=self.owner,
+            inline=Inline(BASE + self.ring_at, commands.carry) if inline else None,
         )
         self.queue = GpfifoQueue(parts, self.gpfifo)
 
@@ -149,6 +150,9 @@ class Channel:
 
     def run(self, words):
         for subchannel, method, value in methods_of(words):
+            # the host's NOP
+            if method == 8:
+                continue
             if subchannel != 0 or method >= 0x100:
                 self.methods.append((subchannel, method, value))
                 continue

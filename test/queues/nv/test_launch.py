@@ -91,10 +91,12 @@ class Card:
 
 @pytest.fixture
 def card(channel, maker):
-    def make(row, more=(), more_symbols=(), **changes):
+    def make(row, more=(), more_symbols=(), options=None, **changes):
         sm = row.sm[0] * 10 + row.sm[1]
         known = {"sm": sm, "params_at": row.bank.params, "sizes": (8, 4, 8)}
-        return Card(channel, row, maker.cubin(**(known | changes), more=more, more_symbols=more_symbols))
+        return Card(
+            channel, row, maker.cubin(**(known | changes), more=more, more_symbols=more_symbols), **options or {}
+        )
 
     return make
 
@@ -110,7 +112,7 @@ def test_a_launch_is_what_the_header_describes(card, row, maker):
     wanted = {
         "version": row.qmd[1], "major": row.qmd[0], "grid_x": 70000, "grid_y": 3, "grid_z": 5, "block_x": 64,
         "block_y": 2, "block_z": 1, "registers": 50, "barriers": 3, "shared": 768, "local": 48, "program": CODE_VA,
-        "call_limit": 1, "valid0": 1, "invalidate0": 1, "valid4": 1, "size4": 1, "membar": 1,
+        "call_limit": 1, "valid0": 1, "invalidate0": 1, "valid4": 1, "size4": 4, "membar": 1,
         "bank4": CODE_VA + one.code.kernels["work"].banks[4][0], "bank0": found["bank0"], "size0": found["size0"],
     }  # fmt: skip
     # QMD_TYPE_GRID_CTA; SM_GLOBAL_CACHING_ENABLE; the group that NVK names
@@ -119,8 +121,8 @@ def test_a_launch_is_what_the_header_describes(card, row, maker):
     assert found == wanted
     bank = one.channel.memory[found["bank0"] - BASE :]
     params = row.bank.params
-    # size in units of 16 bytes
-    assert found["size0"] == -(-(params + 24) // 16)
+    # size in units of 16 bytes, a multiple of 64
+    assert found["size0"] == -(-(params + 24) // 64) * 4
     assert struct.unpack_from("<Qi4xd", bank, params) == (0x7_1234_5678, -2, 2.5)
     # where ptxas 13.5 reads %ntid, %nctaid, the windows and the stack from
     block, grid, local, stack = (0, 0xC, 0x20, 0x28) if row.sm < (10, 0) else (0x360, 0x370, 0x2F8, 0x37C)
@@ -207,9 +209,12 @@ def test_streams_run_again_and_kept_ones_are_patched(card, row):
     assert values == [(0, 10), (1, 11), (2, 12)] * 3
 
 
+@pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_many_streams_of_any_length_keep_their_arguments(card, seed):
-    rng, one = random.Random(seed), card(ROWS[seed % len(ROWS)])
+def test_many_streams_of_any_length_keep_their_arguments(card, seed, inline):
+    """In the memory for arguments, or in the ring behind a header that skips them."""
+    options = {"inline": True, "ring_bytes": 1 << 15, "entries": 4096} if inline else {}
+    rng, one = random.Random(seed), card(ROWS[seed * 2 % len(ROWS)], options=options)
     wanted = []
     for _ in range(40):
         stream = one.stream()
