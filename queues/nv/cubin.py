@@ -40,8 +40,9 @@ ALIGN = 256
 # bytes behind the code that instruction fetch may read
 BEHIND_CODE = 512
 INSTRUCTION_BYTES = 16
-MAX_IMAGE_BYTES = 1 << 31
-# a stack whose depth the compiler does not know (recursion): CUDA's own default, cudaLimitStackSize
+MAX_IMAGE_BYTES = 1 << 28
+# for functions that a kernel calls, whose depth the compiler often does not know (recursion, calls by address; it says
+# all ones, or leaves them out): CUDA's own default, cudaLimitStackSize
 UNKNOWN_STACK, DEFAULT_STACK_BYTES = 0xFFFF_FFFF, 1024
 MAX_PARAMS = 4096
 
@@ -148,6 +149,20 @@ class Cubin:
         self._places: dict[int, int] = {}
         self.image_bytes = self._lay_out()
         self._module_infos = self._infos_by_symbol()
+        # functions that kernels call, by the number of their section
+        self._called: dict[int, list[int]] = {}
+        for number, symbol in enumerate(elf.symbols):
+            if symbol.kind == STT_FUNC and not symbol.other & ENTRY:
+                self._called.setdefault(symbol.section, []).append(number)
+        # constant banks by the name of the kernel that they belong to, empty for all: (number, section)
+        self._bank_sections: dict[str, list[tuple[int, int]]] = {}
+        for number in self._places:
+            name = elf.sections[number].name
+            bank = _bank_of(name)
+            if bank is not None:
+                self._bank_sections.setdefault(name.partition(f"{BANK}{bank}")[2].removeprefix("."), []).append(
+                    (bank, number)
+                )
         self.kernels = {kernel.name: kernel for kernel in self._kernels()}
         # raises for a relocation that cannot be made
         self._patches = tuple(self._resolve(relocation) for relocation in self._relocations())
@@ -310,9 +325,7 @@ class Cubin:
         registers = numbers.get((Attribute.REGCOUNT, number), 0)
         if not 0 < registers <= MAX_REGISTERS:
             raise CompileError(f"{self.what}: {name} has {registers} registers; 1 to {MAX_REGISTERS} are possible")
-        frame = numbers.get((Attribute.FRAME_SIZE, number), 0)
-        stack = numbers.get((Attribute.MIN_STACK_SIZE, number), 0)
-        local = max(frame, frame + DEFAULT_STACK_BYTES if stack == UNKNOWN_STACK else stack)
+        local = self._stack_bytes(number)
         if local > MAX_LOCAL_BYTES:
             raise CompileError(f"{self.what}: {name} has {local} bytes of local memory; {MAX_LOCAL_BYTES} is the limit")
         own = self._by_name.get(f"{INFO}.{name}")
@@ -351,6 +364,17 @@ class Cubin:
             externs=self._externs(values),
         )
 
+    def _stack_bytes(self, number: int) -> int:
+        """Return the local memory that a thread of a kernel needs, a symbol's number."""
+        numbers, section = self._module_infos, self._elf.symbols[number].section
+        frame = numbers.get((Attribute.FRAME_SIZE, number), 0)
+        stack = numbers.get((Attribute.MIN_STACK_SIZE, number), 0)
+        if stack == UNKNOWN_STACK:
+            stack = 0
+        elif not any(numbers.get((Attribute.FRAME_SIZE, other)) for other in self._called.get(section, ())):
+            return max(frame, stack)
+        return max(stack, frame + DEFAULT_STACK_BYTES)
+
     def _parameters(self, name: str, table: dict[int, Parameter], param_bytes: int) -> tuple[Parameter, ...]:
         """Return the parameters in order; they may not overlap or leave their `param_bytes`."""
         if len(table) > MAX_PARAMS or sorted(table) != list(range(len(table))):
@@ -366,11 +390,8 @@ class Cubin:
 
     def _banks(self, name: str) -> Iterator[tuple[int, tuple[int, int]]]:
         """Return a kernel's constant banks but bank 0: those of the module and its own."""
-        for number, place in self._places.items():
-            section = self._elf.sections[number]
-            bank = _bank_of(section.name)
-            if bank is not None and section.name in (f"{BANK}{bank}", f"{BANK}{bank}.{name}"):
-                yield bank, (place, section.size_bytes)
+        for bank, number in (*self._bank_sections.get("", ()), *self._bank_sections.get(name, ())):
+            yield bank, (self._places[number], self._elf.sections[number].size_bytes)
 
     def _max_threads(self, values: dict[int, int | bytes]) -> int:
         if Attribute.MAX_THREADS not in values:

@@ -187,6 +187,9 @@ def image(row: GenerationRow, loaded: LoadedKernel, launch: Launch) -> Image:
     if layout.shared_window is not None:
         QUAD.pack_into(data, bank_at + layout.shared_window, row.shared_window_va)
     QUAD.pack_into(data, bank_at + layout.local_window, row.local_window_va)
+    # the "low" part of local memory begins at address 0, and a stack grows down. CUDA's stacks are at the end of the
+    # 24 bits of addresses, the "high" part: code that ptxas makes without optimisation (-O0, -G) checks that R1 is
+    # there, and traps here
     WORD.pack_into(data, bank_at + layout.stack_top, local_bytes(kernel.local_bytes))
     address_at = word.FIELDS[names.bank[0]].lo // 8
     (bank_value,) = QUAD.unpack_from(data, address_at)

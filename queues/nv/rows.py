@@ -54,7 +54,7 @@ MAX_BANK_BYTES = 64 * KB
 
 class BankLayout(NamedTuple):
     """Where compilers read what a launch is, as bytes of constant bank 0: three words each for block and grid, the
-    windows' addresses (64 bits), the top of a thread's stack in local memory, the first parameter.
+    windows' addresses (64 bits), the top of a thread's stack in local memory (R1 at the start), the first parameter.
 
     `shared_window`: None where code reads a special register (SR_SWINHI) instead. UNKNOWN: the descriptor of global
     memory that code for sm_80 and above reads at 0x118, 0x208 or 0x358; it is left 0, as are counters of launches and

@@ -242,7 +242,7 @@ def make_elf(parts, symbols=(), *, sm=86, abi=8, machine=190):
 
 def make_cubin(
     *, sm=86, abi=8, registers=24, sizes=(8, 4), params_at=0x160, shared=0, frame=0, barriers=1, more=(), infos=(),
-    more_symbols=(), code=bytes(range(128)), stack=None,
+    more_symbols=(), code=bytes(range(128)), stack=None, module=(),
 ):  # fmt: skip
     """Return a cubin with one kernel, `work`. `sizes`: of its parameters, each aligned to its size up to 8."""
     table, end = b"", 0
@@ -252,7 +252,7 @@ def make_cubin(
         end += size
     own = info(0x0A, struct.pack("<II", 1, params_at | end << 16)) + table + struct.pack("<BBH", 2, 0x4C, barriers)
     pairs = [(0x2F, registers), (0x11, frame), (0x12, frame if stack is None else stack)]
-    module = b"".join(info(number, struct.pack("<II", 1, value)) for number, value in pairs)
+    module = b"".join([*(info(number, struct.pack("<II", 1, value)) for number, value in pairs), *module])
     parts = [
         Part(".text.work", data=code, info=(registers & 0xFF) << 24 | 1, flags=6, align=128),
         Part(".nv.info", 0x7000_0000, module, flags=0),

@@ -86,6 +86,15 @@ def test_limits_of_a_launch_and_stacks_without_a_bound(maker):
     assert (kernel.max_threads, kernel.required_block, kernel.local_bytes) == (128, (32, 4, 1), 16 + 1024)
 
 
+def test_functions_that_a_kernel_calls_get_a_stack(maker):
+    """ptxas 12.9 says 0 for what recursive functions and functions called by address need."""
+    inner = ("$work$inner", ".text.work", 64, 64, 2, 0)
+    frame = maker.info(0x11, struct.pack("<II", 2, 8))
+    for module, local in (([], 16), ([frame], 16 + 1024)):
+        kernel = Cubin(maker.cubin(frame=16, more_symbols=[inner], module=module)).kernels["work"]
+        assert kernel.local_bytes == local
+
+
 def relocated(maker, kind, offset=16, addend=None, symbol=2, data=bytes(64)):
     """Return a cubin whose code has one relocation to `table`, 8 bytes into `.nv.global.init`."""
     row = struct.pack("<QQ", offset, symbol << 32 | kind)
