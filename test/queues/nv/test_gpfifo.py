@@ -102,9 +102,10 @@ def test_a_queue_waits_for_points_of_others_of_the_same_space(channel, commands)
     assert 0x0100_1003 in list(words)
 
 
-def test_a_full_ring_waits_and_the_gpfifo_is_never_overrun(channel, commands):
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_full_ring_waits_and_the_gpfifo_is_never_overrun(channel, commands, mapped):
     """32 entries last for 336 bytes of the ring; the harness notices an overrun."""
-    one = channel(commands, entries=32)
+    one = channel(commands, entries=32, mapped=mapped)
     kept = Kept(one.queue, notes(one, 9), one.kept_memory, copies=1)
     wanted = []
     for n in range(100):
@@ -130,6 +131,29 @@ def test_what_a_stuck_channel_refuses_is_not_submitted(channel, commands):
     one.stuck = False
     one.queue.submit(notes(one, 1000)).wait()
     assert noted(one) == [*(number for n in range(accepted) for number in (n, 0)), 1000]
+
+
+def test_an_interrupted_submission_is_published_or_taken_back(channel, commands):
+    """The doorbell raises once, as ctrl-C may anywhere: what was stored runs, and nothing runs twice."""
+    one = channel(commands)
+    kept = Kept(one.queue, notes(one, 7), one.kept_memory)
+    ring_doorbell = one.gpfifo._ring_doorbell
+    for submit in (lambda: one.queue.submit(notes(one, 5)), kept.submit):
+        calls = []
+
+        def once(calls=calls):
+            calls.append(1)
+            if len(calls) == 1:
+                one.order.clear()
+                raise KeyboardInterrupt
+            ring_doorbell()
+
+        one.gpfifo._ring_doorbell = once
+        with pytest.raises(KeyboardInterrupt):
+            submit()
+        one.gpfifo._ring_doorbell = ring_doorbell
+    one.queue.submit(notes(one, 6)).wait()
+    assert noted(one) == [5, 7, 6]
 
 
 def test_a_restart_begins_at_index_0(channel, commands):
