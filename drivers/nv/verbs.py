@@ -17,10 +17,11 @@ from ringup.drivers.nv.submission.card_queue import ComputeQueue, CopyQueue
 from ringup.drivers.rung import Rung
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
-from ringup.drivers.submission.verbs import PROGRAM_ALIGN, AnyCard, Path, Queues
+from ringup.drivers.submission.verbs import PROGRAM_ALIGN, AnyCard, Path, Queues, StampForm
 from ringup.drivers.transport.wait import poll
 from ringup.errors import CompileError, DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.nv.program import Program
+from ringup.queues.nv.semaphores import STAMP_BYTES, STAMP_CLOCK_AT
 from ringup.queues.timeline import copy_of
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ Q = TypeVar("Q", bound=ChannelQueues)
 
 class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
     """One NVIDIA card that is up, of the thread that opened it. Use it as a context manager, or `close` it."""
+
+    STAMP = StampForm(STAMP_BYTES, STAMP_CLOCK_AT)
 
     def __init__(self, device: P) -> None:
         super().__init__(device)

@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ringup.drivers.submission.card_queue import CardQueue, Hooks
-from ringup.queues.profile import STAMP_BYTES, Profile, Span
+from ringup.queues.profile import Profile, Span
 from ringup.queues.timeline import Point
 from ringup.queues.trace import Correlation, Trace
 
 if TYPE_CHECKING:
     from ringup.drivers.submission.verbs import AnyCard
 
+CLOCK_BYTES = 8
 PLACES = 4096  # commands of one profile
 BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
 
@@ -32,7 +33,7 @@ class CardProfile:
     def __init__(self, card: AnyCard[Any, Any, Any, Any]) -> None:
         self._card = card
         self._memory = card.memory.alloc(
-            PLACES * 2 * STAMP_BYTES,
+            PLACES * 2 * card.STAMP.size_bytes,
             "vram" if card.device.polls_vram else "host",
             visible=True,
             name="profile",
@@ -43,7 +44,11 @@ class CardProfile:
         if self._memory.where == "vram":
             access.write(0, bytes(len(access)))
         self._profile = Profile(
-            self._memory.gpu_va, PLACES, lambda byte: int.from_bytes(access[byte : byte + STAMP_BYTES], "little")
+            self._memory.gpu_va,
+            PLACES,
+            lambda byte: int.from_bytes(access[byte : byte + CLOCK_BYTES], "little"),
+            stamp_bytes=card.STAMP.size_bytes,
+            clock_at=card.STAMP.clock_at,
         )
         self._spans: list[Span] = []
         # queues, and the hooks they had before

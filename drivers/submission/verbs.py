@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.stages import Stage
@@ -16,6 +16,7 @@ from ringup.drivers.submission.queue_memory import UserSpace
 from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import RingupError
+from ringup.queues.profile import STAMP_BYTES
 from ringup.queues.queue import Owner
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ class CardMemory(UserSpace, Protocol):
         ...
 
 
+class StampForm(NamedTuple):
+    """What an engine stores for a stamp of the clock: how many bytes, and where among them the 64 bits of the clock
+    are.
+    """
+
+    size_bytes: int
+    clock_at: int
+
+
 class Queues(Protocol):
     """Makes the queues of a card."""
 
@@ -87,6 +97,8 @@ class AnyCard(ABC, Generic[P, Q, CQ, KQ]):
     The parameters: its path, what makes its queues, its compute queues, its copy queues.
     """
 
+    # of the stamps of its queues
+    STAMP: ClassVar[StampForm] = StampForm(STAMP_BYTES, 0)
     # set when the card is up
     compute: CQ
     _copies: dict[int, KQ]

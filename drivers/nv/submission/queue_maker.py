@@ -15,12 +15,13 @@ from ringup.drivers.submission.hardware_queue import COMPUTE, HardwareQueue
 from ringup.drivers.submission.queue_maker import QueueMaker
 from ringup.drivers.submission.queue_memory import ARGS_BYTES, INDIRECT_BYTES, RING_BYTES, UserSpace
 from ringup.queues.arena import Arena
+from ringup.queues.commands import Commands
 from ringup.queues.nv.compute_stream import ComputeCommands
 from ringup.queues.nv.copy_stream import CopyCommands
 from ringup.queues.nv.gpfifo import Gpfifo
 from ringup.queues.nv.program import LocalMemory
 from ringup.queues.nv.rows import GenerationRow
-from ringup.queues.queue import Commands, Owner
+from ringup.queues.queue import Owner
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Timeline, Waiter
 

@@ -256,7 +256,7 @@ def test_closing_twice_is_harmless_and_ends_all_use(ga102):
     assert ga102.is_closed
     with pytest.raises(ValueError, match="was closed"):
         ga102.alloc(4096)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="its gpu_va is gone"):
         _ = buffer.gpu_va
     assert "the card was closed" in str(ga102.report())
 

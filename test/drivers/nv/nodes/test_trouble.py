@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from ringup.drivers.select import start
+from ringup.drivers.transport.nvidia.transport import open as open_path
 from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout
 from ringup.queues.timeline import Point
+from ringup.silicon import nvidia_kernel
 
 NOWHERE = 0x7F_0000_0000
 
@@ -42,9 +45,9 @@ def test_running_over_a_buffers_end_is_a_fault_that_names_it(ga102, program):
 
 
 def test_a_fault_of_a_copy_names_its_engine(ga102):
+    stream = ga102.copy.stream()
+    stream.copy(NOWHERE, NOWHERE + 4096, 64)
     with pytest.raises(DeviceFault, match=r"copy engine 0 \(copy 0\): Xid 31"):
-        stream = ga102.copy.stream()
-        stream.copy(NOWHERE, NOWHERE + 4096, 64)
         ga102.copy.submit(stream).wait(1)
     ga102.reset()
     with ga102.alloc(4096) as buffer:
@@ -103,8 +106,13 @@ def test_a_kernel_that_never_ends_is_bounded_and_ended_by_a_reset(ga102, program
 def test_a_launch_beyond_the_chip_is_refused_before_it_is_sent(ga102, program):
     kernels = program(ga102)
     stream = ga102.compute.stream()
-    for grid, block, shared in ((1, 2000, 0), (1, (1, 1, 65), 0), ((1, 70000), 32, 0), (1, 32, 200_000)):
-        with pytest.raises(ValueError):
+    for grid, block, shared, said in (
+        (1, 2000, 0, "1024"),
+        (1, (1, 1, 65), 0, "64"),
+        ((1, 70000), 32, 0, "65535"),
+        (1, 32, 200_000, "shared"),
+    ):
+        with pytest.raises(ValueError, match=said):
             stream.dispatch(kernels["counts"], grid, block, [0], dynamic_lds_bytes=shared)
     assert not stream.fixups
 
@@ -114,16 +122,10 @@ def test_another_reset_is_refused(ga102):
         ga102.reset("mode1")
 
 
-def test_two_processes_do_not_harm_each_other(opened, program):
+def test_two_processes_do_not_harm_each_other(program):
     """Two clients on one driver: a fault of one leaves the other's channels running."""
-    import ringup
-    from ringup.drivers.select import start
-    from ringup.drivers.transport.nvidia.transport import open as open_path
-    from ringup.silicon import nvidia_kernel
-
     kernel = nvidia_kernel("ga102")
     one, other = (start(open_path("0", model=kernel, name=f"nvidia:{name}")) for name in ("one", "other"))
-    assert isinstance(one, type(other)) and ringup
     cells = [card.alloc(4096) for card in (one, other)]
     for card, cell in zip((one, other), cells, strict=True):
         card.copy.fill(cell, 0).wait()
