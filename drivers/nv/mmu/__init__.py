@@ -1,0 +1,1 @@
+"""Page tables of the GPU's address spaces, written by the driver itself. Imports no other room."""
