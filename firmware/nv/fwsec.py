@@ -107,15 +107,15 @@ def sb_arguments() -> bytes:
     return build(READ_VBIOS, {"version": 1, "size": size_bytes(READ_VBIOS), "flags": READ_VBIOS_FLAGS})
 
 
-def frts_arguments(vram_pa: int, size_bytes_: int) -> bytes:
+def frts_arguments(vram_pa: int, length_bytes: int) -> bytes:
     """Return the arguments of CMD_FRTS: the range of the card's memory to protect, in whole pages of 4 KiB."""
-    if vram_pa % PAGE_BYTES or size_bytes_ % PAGE_BYTES or vram_pa < 0 or size_bytes_ <= 0:
-        raise ValueError(f"FRTS takes whole pages of {PAGE_BYTES} bytes, not {size_bytes_:#x} bytes at {vram_pa:#x}")
+    if vram_pa % PAGE_BYTES or length_bytes % PAGE_BYTES or vram_pa < 0 or length_bytes <= 0:
+        raise ValueError(f"FRTS takes whole pages of {PAGE_BYTES} bytes, not {length_bytes:#x} bytes at {vram_pa:#x}")
     region = {
         "version": 1,
         "size": size_bytes(FRTS_REGION),
         "offset_4k": vram_pa // PAGE_BYTES,
-        "size_4k": size_bytes_ // PAGE_BYTES,
+        "size_4k": length_bytes // PAGE_BYTES,
         "media_type": FRTS_MEDIA_FB,
     }
     return sb_arguments() + build(FRTS_REGION, region)
