@@ -1,7 +1,7 @@
 """A card behind a model of NVIDIA's kernel driver, opened as a user does, and programs for it."""
 
 import pytest
-import sass_programs
+from nvidia_code import sass_programs
 
 import ringup
 

@@ -227,7 +227,7 @@ def test_a_profile_times_launches_and_copies(ga102, program):
 
 
 def test_programs_of_others_are_refused(ga102, program):
-    import sass_programs
+    from nvidia_code import sass_programs
 
     with pytest.raises(WrongTarget, match="sm_89"):
         ga102.load(sass_programs.cubin("sm_89"))
