@@ -30,7 +30,11 @@ def test_a_command_prints_what_the_page_shows(command, output):
     program, *words = shlex.split(command)
     assert program == "ringup"
     done = subprocess.run(
-        [sys.executable, "-m", "ringup.tools.command_line.cli", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ringup.tools.command_line.cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
     )
     assert done.stdout + done.stderr == output
 

@@ -47,7 +47,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ringup bridge verify usb:2-1 AS_USB4_240417_85_00_00.bin",
     ),
     "program": ("ringup program kernels.o", "ringup program kernels.o --chip navi31"),
-    "decode": ("ringup decode pm4 ring.bin", "ringup decode sdma ib.txt --hex --chip navi33"),
+    "decode": (
+        "ringup decode pm4 ring.bin",
+        "ringup decode sdma ib.txt --hex --chip navi33",
+        "ringup decode nvidia push.bin --chip ad102",
+    ),
     "asm": ("ringup asm kernel.s -o kernel.co", "ringup asm loop.s --raw --target gfx1201 -o loop.bin"),
     "disasm": ("ringup disasm kernel.co", "ringup disasm loop.bin --raw --target gfx1201 --json"),
     "compile": ("ringup compile net.py --target gfx1201 -o net.o", "ringup compile net.py:block --json"),

@@ -1,7 +1,7 @@
 """NVIDIA's decoder on streams of clients: every word has its method's name, launch descriptors are found and shown.
 
 Words are written out from the public class headers of open-gpu-doc (cl*.h), or were captured from Mesa 25.0.7's NVK on
-a kernel shim without a card, for chipsets 0x162, 0x172 and 0x192.
+a kernel shim without a card, for chipsets 0x162, 0x172 and 0x192, where nothing else is said.
 """
 
 import struct
@@ -75,6 +75,46 @@ def test_a_stream_of_nvk_has_no_unknown_word(chip, words, version):
     assert shown.names["constant_buffer_valid[1]"] == "TRUE"
     assert "constant_buffer_valid[2]" in shown.fields
     assert not any("reserved" in name and value for name, value in shown.fields.items())
+
+
+# A launch by NVK of Mesa 26.1, chipsets 0x180 and 0x1b2: the descriptor's address, its launch, caches, a membar
+LATER = """
+200120ad 3ffbf5d8 800320b0 80142087 800024a2 901025a6 8000201e 2004200a 00000000 00000000 00000000 28000000
+"""
+HOPPER_LAUNCH = {
+    13: 0x11, 17: 0x100_0000, 18: 0x4_0040, 19: 0x3E83, 32: 1, 33: 1, 34: 1, 36: 0x1_0100, 37: 0x818_0001,
+    38: 0xFBF7_BC00, 39: 0x3F, 48: 0xFFEF_D740, 49: 0x400_0000, 50: 0xFFEF_DF7F, 51: 0x20_0000,
+}  # fmt: skip
+BLACKWELL_LAUNCH = {
+    4: 0x11F_0000, 14: 0x50_0100, 32: 0xFFBF_7BC0, 33: 3, 34: 0x1_0100, 35: 0x2_1801, 36: 0x1B4_1808, 39: 1, 40: 1,
+    41: 1, 42: 0xFFEF_D740, 43: 0x400_0000, 44: 0xFFEF_DF7F, 45: 0x20_0000, 58: 0x11,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chip", "words", "version", "program"),
+    [("gh100", HOPPER_LAUNCH, "QMDV04_00", ""), ("gb202", BLACKWELL_LAUNCH, "QMDV05_00", "_shifted4")],
+)
+def test_a_stream_of_a_later_nvk_has_no_unknown_word(chip, words, version, program):
+    asked = []
+
+    def fetch(gpu_va, size_bytes):
+        asked.append((gpu_va, size_bytes))
+        return descriptor(words, 96)
+
+    packets = NvDecoder(chip, fetch=fetch).decode([int(word, 16) for word in LATER.split()])
+    assert notes(packets) == []
+    assert asked == [(0x3F_FBF5_D800, 384)]
+    ((shown,),) = [packet.inner for packet in packets if packet.inner]
+    assert shown.name == version
+    assert [shown.fields[f"cta_thread_dimension{i}"] for i in range(3)] == [256, 1, 1]
+    assert [shown.fields[f"grid_{axis}"] for axis in ("width", "height", "depth")] == [1, 1, 1]
+    assert (shown.fields["register_count"], shown.fields["barrier_count"]) == (24, 1)
+    at = (shown.fields[f"program_address_upper{program}"] << 32) | shown.fields[f"program_address_lower{program}"]
+    assert at << (4 if program else 0) == 0x3F_FBF7_BC00
+    assert not any("reserved" in name and value for name, value in shown.fields.items())
+    assert names(packets)[-4:] == ["MEM_OP_A", "MEM_OP_B", "MEM_OP_C", "MEM_OP_D"]
+    assert methods(packets)[-1].names["operation"] == "MEMBAR"
 
 
 def test_the_words_of_nvk_mean_what_its_source_says():
@@ -185,6 +225,8 @@ FAMILIES = {
         ["SET_VIEWPORT_SCALE_X[1]", "SET_VIEWPORT_OFFSET_Y[15]", "SET_VIEWPORT_CLIP_HORIZONTAL[1]", "SET_DEPTH_FUNC"],
         {"v": "OGL_ALWAYS"},
     ),
+    # clcb97.h: a method that Ada lacks
+    "3d, hopper": ("gh100", [0x8000_01EB], ["SET_TEXTURE_HEADER_VERSION"], None),
     # clc797.h; NVK's macros: 0x114 pointer, 0x118 code
     "3d, macros": (
         "ga102",
@@ -377,9 +419,9 @@ def test_a_class_that_is_bound_and_is_not_the_chips_is_noted(class_id, note):
 
 
 def test_classes_that_share_another_ones_names_say_so():
-    (packet,) = decode_nv(inc(0, 0, 0xCB97), "gh100")
-    assert packet.methods[0].note == "its methods are named as in ADA_A"
-    assert names(decode_nv(inc(0, 0x130C, 0x207), "gh100")) == ["SET_DEPTH_FUNC"]
+    (packet,) = decode_nv(inc(2, 0, 0xCD40), "gb202")
+    assert packet.methods[0].note == "its methods are named as in KEPLER_INLINE_TO_MEMORY_B"
+    assert names(decode_nv(inc(2, 0x1B4, 7), "gb202")) == ["LOAD_INLINE_DATA"]
 
 
 @pytest.mark.parametrize("chip", CHIPS)
