@@ -21,13 +21,15 @@ from ringup.queues.nv.decode_classes import (
     classes_of,
     methods_of,
 )
-from ringup.queues.nv.decode_launch import Launches
+from ringup.queues.nv.decode_launch import LAUNCH_METHODS, Launches
 from ringup.queues.nv.decode_packet import Method, NvPacket
 from ringup.queues.nv.decode_qmd import decode_descriptors
 
 # last byte of a class id: the engines whose methods upload inline data or send descriptors
 COMPUTE = 0xC0
 UPLOADERS = (COMPUTE, 0x97, 0x40)
+# methods on which later packets depend
+REMEMBERED = frozenset(("SET_OBJECT", *LAUNCH_METHODS))
 OPCODE_NAMES = {
     value: name.removeprefix("GP_ENTRY1_OPCODE_")
     for name, value in vars(host).items()
@@ -270,7 +272,7 @@ class _Channel:
             self._move(run, count)
             elements = count if run.steps == "every" else 1
             method = self._method(run.subchannel, address, row, part, elements)
-            if row is not None:
+            if row is not None and row.name in REMEMBERED:
                 packet, note = self._effects(run.subchannel, row, address, part)
                 if packet is not None:
                     inner.append(packet)

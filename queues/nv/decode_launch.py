@@ -15,6 +15,16 @@ MAX_UPLOADS = 64
 MAX_UPLOAD_DWORDS = 1 << 14
 # clcbc0.h, SET_INLINE_QMD_ADDRESS_A_INLINE_SIZE: 256 or 384 bytes; classes without that field have 256
 SHORT_DWORDS, LONG_DWORDS = 64, 96
+# what `Launches.write` takes; of other methods it has no use
+LAUNCH_METHODS = (
+    "LOAD_INLINE_DATA",
+    "OFFSET_OUT_UPPER",
+    "OFFSET_OUT",
+    "LAUNCH_DMA",
+    "LOAD_INLINE_QMD_DATA",
+    "SET_INLINE_QMD_ADDRESS_A",
+    "SEND_PCAS_A",
+)
 NOT_SHOWN = "descriptor not shown: the limit of what is read is reached"
 
 
