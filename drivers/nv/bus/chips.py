@@ -47,7 +47,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One chip. `firmware`: its folder below nvidia/ of linux-firmware."""
+    """One chip."""
 
     name: str
     family: Family
@@ -58,11 +58,6 @@ class Chip:
     def facts(self) -> str:
         """The chip whose rows the generated modules have."""
         return self.family.facts
-
-    @property
-    def firmware(self) -> str:
-        """Its folder below nvidia/ of linux-firmware, where chips without files of their own have links."""
-        return self.name
 
 
 MIB = 1 << 20

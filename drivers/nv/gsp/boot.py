@@ -27,10 +27,7 @@ from ringup.drivers.nv.gsp.programs import execute, fuse_version
 from ringup.drivers.transport.wait import until
 from ringup.errors import DeviceHung, FirmwareError
 from ringup.firmware.nv import fwsec
-from ringup.firmware.nv.booter import Booter
-from ringup.firmware.nv.bootloader import Bootloader
-from ringup.firmware.nv.fmc import Fmc
-from ringup.firmware.nv.loader import Loader
+from ringup.firmware.nv.files import FirmwareSet
 from ringup.firmware.nv.ucode import FalconUcode
 
 # TIMEOUT: OGKM gpuWaitForGfwBootComplete_TU102 waits 4 s: memory training takes most of it
@@ -50,15 +47,15 @@ NO_ADDRESS = 0xFF
 
 @dataclass(frozen=True, slots=True)
 class Firmware:
-    """The parsed images of one release. `booters`: load, unload, and where they are used, FWSEC and its loader."""
+    """The files of one release, and FWSEC from the VBIOS, where it is used."""
 
-    release: str
-    bootloader: Bootloader
-    booter_load: Booter | None = None
-    booter_unload: Booter | None = None
-    loader: Loader | None = None
+    files: FirmwareSet
     fwsec: FalconUcode | None = None
-    fmc: Fmc | None = None
+
+    @property
+    def release(self) -> str:
+        """The release of GSP-RM."""
+        return self.files.release
 
 
 class Way(Protocol):
@@ -113,9 +110,7 @@ class BooterWay:
         else:
             self._gsp.reset()
         self._gsp.post_address(libos)
-        booter = self._firmware.booter_load
-        if booter is None:
-            raise FirmwareError("the firmware has no booter_load")
+        booter = self._firmware.files.booter("booter_load")
         doing = f"loading GSP-RM with {booter.name}"
         error, _ = self._run_booter(booter, (metadata & 0xFFFF_FFFF, metadata >> 32), doing)
         if error:
@@ -124,7 +119,7 @@ class BooterWay:
                 "and reset it"
             )
         if self._family.boot_rom:
-            self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.bootloader.app_version)
+            self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.files.bootloader.app_version)
         wait_active(self._gsp, doing)
 
     def teardown(self) -> None:
@@ -140,9 +135,7 @@ class BooterWay:
                 raise FirmwareError(f"{doing}: FWSEC reports error {error:#x}; reset the card")
         if layout.wpr2(self._block) is None:
             return
-        booter = self._firmware.booter_unload
-        if booter is None:
-            raise FirmwareError("the firmware has no booter_unload")
+        booter = self._firmware.files.booter("booter_unload")
         doing = f"unprotecting memory with {booter.name}"
         error, _ = self._run_booter(booter, (NO_ADDRESS, NO_ADDRESS), doing)
         if error:
@@ -155,11 +148,11 @@ class BooterWay:
         if program is None:
             raise FirmwareError(f"{doing}: the VBIOS has no FWSEC")
         ready = program.commanded(command, arguments).signed(fuse_version(self._block, program))
+        loader = self._firmware.files.loader if program.needs_loader else None
         self._gsp.reset()
-        execute(self._gsp, ready, self._memory, doing, loader=self._firmware.loader)
+        execute(self._gsp, ready, self._memory, doing, loader=loader)
 
-    def _run_booter(self, booter: Booter, mailboxes: tuple[int, int], doing: str) -> tuple[int, int]:
-        program = booter.ucode(boot_from_hs=self._family.boot_rom)
+    def _run_booter(self, program: FalconUcode, mailboxes: tuple[int, int], doing: str) -> tuple[int, int]:
         self._sec2.reset()
         ready = program.signed(fuse_version(self._block, program))
         return execute(self._sec2, ready, self._memory, doing, mailboxes)
@@ -181,10 +174,7 @@ class FspWay:
 
     def start(self, metadata: int, libos: int) -> None:
         """Have FSP start GSP. Raises `FirmwareError` if FSP or the first code refuses it, `DeviceTimeout`."""
-        fmc = self._firmware.fmc
-        if fmc is None:
-            raise FirmwareError("the firmware has no fmc")
-        fmc.check_for(self._gsp.registers.chip.name)
+        fmc = self._firmware.files.fmc
         image = self._memory.put(fmc.image, fmc.name)
         told = self._memory.put(
             fsp.boot_arguments(metadata, libos, self._firmware.release), "the first code's arguments"
@@ -193,7 +183,7 @@ class FspWay:
         doing = f"starting GSP-RM with {fmc.name}"
         self._gsp.wait_open(doing)
         self._wait_unlocked(told.bus_addr(), doing)
-        self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.bootloader.app_version)
+        self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.files.bootloader.app_version)
         wait_active(self._gsp, doing)
 
     def teardown(self) -> None:

@@ -14,6 +14,8 @@ from ringup.autogen.structs import Struct
 from ringup.drivers.nv.gsp.releases import struct
 from ringup.errors import DeviceHung
 
+TEXT_BYTES = 256  # of rpc_os_error_log_v17_00.errString
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorLog:
@@ -58,7 +60,8 @@ class Printed:
 def error_log(payload: bytes, release: str) -> ErrorLog:
     """Decode OS_ERROR_LOG."""
     seen = _view(gsp_rpc.rpc_os_error_log_v17_00, payload, release)
-    text = bytes(seen.errString).split(b"\0", 1)[0].decode("ascii", "replace")
+    at = struct(gsp_rpc.rpc_os_error_log_v17_00, release).offset_of("errString")
+    text = payload[at : at + TEXT_BYTES].split(b"\0", 1)[0].decode("ascii", "replace")
     return ErrorLog(seen.exceptType, seen.chid, text)
 
 

@@ -23,10 +23,9 @@ from ringup.drivers.nv.bus.interrupts import VECTORS_PER_LEAF, InterruptTree
 from ringup.drivers.nv.bus.registers import Block, Registers
 from ringup.drivers.nv.gsp import boot, events, flush_page, layout, radix3, system
 from ringup.drivers.nv.gsp.arguments import Arguments
-from ringup.drivers.nv.gsp.boot import Way
+from ringup.drivers.nv.gsp.boot import Firmware, Way
 from ringup.drivers.nv.gsp.door import Door
 from ringup.drivers.nv.gsp.falcon import GSP, SEC2, Falcon
-from ringup.drivers.nv.gsp.firmware_files import Files
 from ringup.drivers.nv.gsp.host_memory import PAGE_BYTES, HostMemory
 from ringup.drivers.nv.gsp.queue import Queues
 from ringup.drivers.nv.gsp.releases import struct
@@ -54,14 +53,14 @@ class Running:
     static: StaticInfo
     door: Door
 
-    def __init__(self, registers: Registers, files: Files) -> None:
-        self.registers, self.files = registers, files
-        self.device, self.release = registers.device, files.firmware.release
+    def __init__(self, registers: Registers, firmware: Firmware) -> None:
+        self.registers, self.firmware = registers, firmware
+        self.device, self.release = registers.device, firmware.release
         self.gsp, self.sec2 = Falcon(registers, GSP), Falcon(registers, SEC2)
         self._block = Block(registers)
         self.memory = HostMemory(registers.device)
         self.tree = InterruptTree(registers)
-        self.way: Way = boot.way(self.gsp, self.sec2, self.memory, files.firmware)
+        self.way: Way = boot.way(self.gsp, self.sec2, self.memory, firmware)
         self.layout: layout.FbLayout | None = None
         self.errors: deque[events.ErrorLog] = deque(maxlen=KEPT)
         self.triggered: deque[events.Triggered] = deque(maxlen=KEPT)
@@ -85,13 +84,13 @@ class Running:
 
     def prepare(self) -> None:
         """Lay out the card's memory, and put everything that the start needs into the host's."""
-        registers, files, family = self.registers, self.files, self.registers.chip.family
-        parts = files.firmware.bootloader
-        sizes = layout.Sizes(len(files.image.image), len(parts.image))
+        registers, files, family = self.registers, self.firmware.files, self.registers.chip.family
+        parts = files.bootloader
+        sizes = layout.Sizes(len(files.gsp.image), len(parts.image))
         signature = self.memory.put(files.signature, "GSP-RM's signature")
         images = layout.Images(
             sizes,
-            radix3.put(files.image.image, self.memory, files.image.name),
+            radix3.put(files.gsp.image, self.memory, files.gsp.name),
             self.memory.put(parts.image, parts.name).bus_addr(),
             parts.code_offset_bytes,
             parts.data_offset_bytes,

@@ -36,7 +36,7 @@ MAX_DWORDS = 16_384
 # TIMEOUT: OGKM's default, for waits that give no bound of their own or a longer one
 MAX_WAIT_US = 4_000_000
 MAX_DELAY_US = 1_000_000
-POLL_US = 10
+POLL_US, MAX_LOOKS = 10, 4_000
 
 
 class Sequencer:
@@ -81,7 +81,7 @@ class Sequencer:
             lambda seen: seen & mask == value,
             clock=self._registers.clock,
             timeout_us=bounded,
-            poll_us=POLL_US,
+            poll_us=max(POLL_US, bounded // MAX_LOOKS),
             doing=f"a program of GSP-RM's waits for register {address:#x} & {mask:#x} = {value:#x} (error {error:#x})",
             describe=lambda seen: f"it read {seen:#010x}",
         )

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 
 from ringup.autogen.nv.boot import NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.device_store import DeviceStore
 from ringup.drivers.nv.bus import prom
 from ringup.drivers.nv.bus.chips import Boot
 from ringup.drivers.nv.bus.registers import Block, Registers
-from ringup.drivers.nv.gsp import firmware_files
-from ringup.drivers.nv.gsp.firmware_files import Files
+from ringup.drivers.nv.gsp import releases
+from ringup.drivers.nv.gsp.boot import Firmware
 from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.gsp.system import REGISTRY
 from ringup.drivers.nv.lifecycle.inspect import Found, look
@@ -29,6 +30,7 @@ from ringup.drivers.transport.config_space import set_master, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout
 from ringup.firmware.nv import vbios
+from ringup.firmware.nv.files import load
 from ringup.firmware.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -36,10 +38,10 @@ SECOND_US = 1_000_000
 
 
 class Bringup:
-    """One start. It sets `registers`, `files` and `running`; `found` and `rungs` say what had to be done."""
+    """One start. It sets `registers`, `firmware` and `running`; `found` and `rungs` say what had to be done."""
 
     registers: Registers
-    files: Files
+    firmware: Firmware
     running: Running
 
     def __init__(
@@ -70,7 +72,7 @@ class Bringup:
         with stage("reading which chip it is", SECOND_US):
             self.registers = Registers(self._device)
         with stage("reading firmware", 60 * SECOND_US):
-            self.files = self._read_files()
+            self.firmware = self._read_firmware()
         with stage("looking who was here", 10 * SECOND_US):
             ready = self._look()
         if self.found is not Found.COLD or not ready:
@@ -100,7 +102,7 @@ class Bringup:
         with stage("letting interrupts come", 10 * SECOND_US):
             running.arm_interrupt()
 
-    def _read_files(self) -> Files:
+    def _read_firmware(self) -> Firmware:
         chip, block = self.registers.chip, Block(self.registers)
         parsed, debug = None, False
         if chip.family.boot is Boot.BOOTER and chip.family.frts:
@@ -108,7 +110,10 @@ class Bringup:
                 self.rom = prom.read(block)
             parsed = vbios.parse(self.rom, f"the VBIOS of {self._device.name}")
             debug = not block.read(NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS).data
-        return firmware_files.read(self._device, chip, self._store, parsed, self._release, debug=debug)
+        if self._release is not None:
+            releases.check(self._release)
+        files = load(chip.name, DeviceStore(self._device, self._store), self._release)
+        return Firmware(files, None if parsed is None else parsed.fwsec(debug))
 
     def _look(self) -> bool:
         """Find out the card's state; return whether its own firmware has ended."""
@@ -125,4 +130,4 @@ class Bringup:
         return True
 
     def _new(self) -> Running:
-        return Running(self.registers, self.files)
+        return Running(self.registers, self.firmware)
