@@ -3,8 +3,9 @@ two leaves at the top.
 
 A message is sent when an enabled bit appears at the top that was zero. So after one came, the top is disabled, the
 leaves' bits are cleared, their engines are served, and the top is enabled again: what came meanwhile sends the next
-message. Source: OGKM intr_tu102.c, intr_swintr_tu102.c; dev_vm.h, NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_*; Linux nouveau
-vfn/tu102.c.
+message. Up to Ada the bus interface, too, sends no message until it was told that the last one was served. Source:
+OGKM intr_tu102.c, intr_swintr_tu102.c; kernel_bif_gm107.c, kbifRearmMSI_GM107; kernel_bif.c,
+kbifCheckAndRearmMSI_IMPL; dev_vm.h, NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_*; Linux nouveau vfn/tu102.c.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from ringup.autogen.nv.mmu import (
     NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_CLEAR,
     NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_SET,
 )
+from ringup.drivers.nv.bus.chips import Boot
 from ringup.drivers.nv.bus.registers import ONES, VIRTUAL_FUNCTION, Block, Registers
 
 LEAVES_PER_TOP_BIT = 2
 VECTORS_PER_LEAF = 32
 MAX_LEAVES = 64
+# Source: OGKM dev_nv_xve.h, DEVICE_BASE(NV_PCFG) and NV_XVE_CYA_2
+CONFIGURATION_MIRROR, NV_XVE_CYA_2 = 0x8_8000, 0x704
 Serve = Callable[[], None]
 
 
@@ -31,6 +35,7 @@ class InterruptTree:
     """The tree of one card. Quiet until a vector is armed."""
 
     def __init__(self, registers: Registers) -> None:
+        self._registers = registers
         self._block = Block(registers, "the interrupt tree", VIRTUAL_FUNCTION)
         self._served: dict[int, Serve] = {}
 
@@ -67,8 +72,15 @@ class InterruptTree:
             for vector in pending:
                 self._served[vector]()
         finally:
+            self._rearm()
             self._block.set(NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_SET, bits)
         return pending
+
+    def _rearm(self) -> None:
+        """Let the bus interface send the next message. ORDER: before the top is enabled, whose edge sends it."""
+        if self._registers.chip.family.boot is Boot.BOOTER:
+            # the value does not matter
+            self._registers.write(CONFIGURATION_MIRROR + NV_XVE_CYA_2, 0)
 
     def _clear(self, vector: int) -> bool:
         """Clear a vector's bit; return whether it was set. ORDER: before its engine is served, or one is lost."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ringup.autogen.nv import gsp_rpc
@@ -35,6 +35,7 @@ CALL_US = 6_000_000
 MIN_POLL_US, MAX_POLL_US = 5, 500
 LOOKS_PER_CHECK = 32
 EVENTS_KEPT = 256
+MAX_PER_LOOK = 256
 NAMES: dict[int, str] = {}
 
 
@@ -75,7 +76,6 @@ class Rpc:
     def __init__(self, queues: Queues, clock: Clock, check: Callable[[str], None]) -> None:
         self._queues, self._clock, self._check = queues, clock, check
         self._handlers: dict[int, list[Handler]] = {}
-        self._waited: dict[int, bytes] = {}
         self._sequence = 0
         self._waiting = ""
         self._broken = ""
@@ -116,22 +116,17 @@ class Rpc:
 
     def wait_event(self, event: int, timeout_us: int) -> bytes:
         """Wait for one event and return its payload. Raises `DeviceTimeout`, and what `check` does."""
-        found = self._waited
-
-        def take(payload: bytes) -> None:
-            found.setdefault(event, payload)
-
-        self.on(event, take)
-        try:
-            self._pump(lambda: event in found, f"waiting for {name_of(event)}", timeout_us)
-            return found.pop(event)
-        finally:
-            self._handlers[event].remove(take)
+        found: list[Message] = []
+        self._wait(lambda: self._take(event, found), f"waiting for {name_of(event)}", timeout_us)
+        self._dispatch(found[0])
+        return found[0].payload
 
     def drain(self) -> int:
-        """Handle the events that have come, without waiting; return how many. A late answer counts as one."""
+        """Handle the events that have come, without waiting; return how many, at most `MAX_PER_LOOK`. A late answer
+        counts as one.
+        """
         count = 0
-        while (message := self._receive()) is not None:
+        for message in self._arrived():
             self._dispatch(message)
             count += 1
         return count
@@ -168,42 +163,34 @@ class Rpc:
         doing = f"waiting for GSP-RM's answer to {name_of(function)}"
         found: list[Message] = []
 
-        def look() -> bool:
-            while not found and (message := self._receive()) is not None:
-                if message.function == function:
-                    found.append(message)
-                else:
-                    self._dispatch(message)
-            return bool(found)
-
-        self._wait(look, doing, timeout_us)
+        self._wait(lambda: self._take(function, found), doing, timeout_us)
         first = found[0]
         payload = bytearray(first.payload)
         # an answer that filled its message goes on in the next ones
         while len(payload) < wanted_bytes and len(first.payload) == MAX_PAYLOAD_BYTES:
             found.clear()
-
-            def more() -> bool:
-                while not found and (message := self._receive()) is not None:
-                    if message.function == CONTINUATION:
-                        found.append(message)
-                    else:
-                        self._dispatch(message)
-                return bool(found)
-
-            self._wait(more, doing, timeout_us)
+            self._wait(lambda: self._take(CONTINUATION, found), doing, timeout_us)
             if not found[0].payload:
                 raise DeviceHung(f"{doing}: a continuation record without bytes; reset the card")
             payload += found[0].payload
         return Message(function, first.result, bytes(payload))
 
-    def _pump(self, done: Callable[[], bool], doing: str, timeout_us: int) -> None:
-        def look() -> bool:
-            while not done() and (message := self._receive()) is not None:
-                self._dispatch(message)
-            return done()
+    def _take(self, function: int, found: list[Message]) -> bool:
+        """Handle what has come up to a message of one function, and keep that; return whether it came."""
+        for message in self._arrived():
+            if message.function == function:
+                found.append(message)
+                return True
+            self._dispatch(message)
+        return False
 
-        self._wait(look, doing, timeout_us)
+    def _arrived(self) -> Iterator[Message]:
+        """Yield what has come; not for ever, so that a wait's bound holds for a GSP-RM that sends without end."""
+        for _ in range(MAX_PER_LOOK):
+            message = self._receive()
+            if message is None:
+                return
+            yield message
 
     def _wait(self, look: Callable[[], bool], doing: str, timeout_us: int) -> None:
         end_us = self._clock.now_us + timeout_us

@@ -73,6 +73,7 @@ class Running:
         self._started = self._stopped = False
         self._flushes = False
         self._metadata = 0
+        self._last_logs: dict[str, bytes] = {}
 
     # before the start
 
@@ -158,6 +159,8 @@ class Running:
         if self.vector is None or self.vector >= 64 * VECTORS_PER_LEAF:
             raise DeviceHung(f"GSP-RM names no interrupt of its own (engine {wanted}) among {table.tableLen}")
         self.tree.arm(self.vector, self._serve)
+        # what came before must not keep the engine's line high
+        self._serve()
 
     # while it runs
 
@@ -190,8 +193,8 @@ class Running:
         return served
 
     def logs(self) -> dict[str, bytes]:
-        """Return GSP's own logs so far, raw; see `Arguments.logs`. Empty before `prepare` and after `stop`."""
-        return {} if self._arguments is None or self._stopped else self._arguments.logs()
+        """Return GSP's own logs so far, raw; see `Arguments.logs`. After the end, what they were then."""
+        return self._last_logs if self._arguments is None else self._arguments.logs()
 
     @property
     def events(self) -> tuple[Received, ...]:
@@ -227,6 +230,7 @@ class Running:
             self._rpc.forget()
         if self._flushes:
             teardown.attempt(lambda: flush_page.tell(self.registers, 0))
+        self._last_logs, self._arguments = self.logs(), None
         # ORDER: what the card can still write to must not be free
         teardown.attempt(lambda: set_master(self.device.config, on=False))
         teardown.attempt(self.memory.free)
@@ -285,7 +289,12 @@ class Running:
 
 def _keeper(decode: Callable[[bytes, str], object], kept: deque[object], release: str) -> Callable[[bytes], None]:
     def keep(payload: bytes) -> None:
-        event = decode(payload, release)
+        try:
+            event = decode(payload, release)
+        except DeviceHung as error:
+            # a call that waits for its answer need not fail for it
+            LOG.warning("GSP-RM: %s", error)
+            return
         LOG.warning("GSP-RM: %s", event)
         kept.append(event)
 

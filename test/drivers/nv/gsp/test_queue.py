@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -192,6 +193,23 @@ def test_a_message_that_arrives_late_is_read_at_the_second_look(sides):
 
     queues._clock = Clock()
     assert queues.receive() == message(40)
+
+
+def test_any_bytes_are_a_message_or_an_error(sides):
+    queues, gsp, _ = sides
+    dice = random.Random(3)
+    queues._clock = type("Clock", (), {"now_us": 0, "sleep_us": lambda self, time_us: None})()
+    for _ in range(100):
+        at = STATUS + PAGE + dice.randrange(63) * PAGE
+        gsp.view[at : at + 96] = dice.randbytes(96)
+        struct.pack_into("<II", gsp.view, at + 36, dice.choice((0, 1)), dice.randrange(20))
+        struct.pack_into("<I", gsp.view, at + 56, dice.choice((0, 40, 4000, dice.getrandbits(32))))
+        struct.pack_into("<I", gsp.view, STATUS + 16, dice.randrange(70))
+        try:
+            got = queues.receive()
+        except DeviceHung:
+            continue
+        assert got is None or len(got) >= 32
 
 
 @pytest.mark.parametrize("pointer", [COUNT, 0xFFFF_FFFF])

@@ -144,6 +144,15 @@ def test_what_gsp_sent_before_its_processor_stopped_is_handled_first(ends):
     assert len(asked) == 2
 
 
+def test_a_gsp_that_sends_without_end_does_not_hold_a_call(ends):
+    _, queues, _ = ends
+    queues.receive = lambda: said(POST_EVENT)
+    rpc = Rpc(queues, VirtualClock(), lambda doing: None)
+    with pytest.raises(DeviceTimeout, match="answer to GET_GSP_STATIC_INFO"):
+        rpc.call(STATIC_INFO, b"", timeout_us=2000)
+    assert rpc.drain() == 256
+
+
 def test_a_handler_makes_no_call_itself(ends):
     rpc, queues, _ = ends
     rpc.on(POST_EVENT, lambda payload: rpc.call(FREE, b""))

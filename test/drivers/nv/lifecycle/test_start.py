@@ -261,3 +261,5 @@ def test_gsp_logs_are_kept_as_raw_records(bench):
         struct.pack_into("<Q", log.view, 0, room + 1)
         assert running.logs()["LOGRM"][:8] == struct.pack("<Q", 0x22)
         assert running.logs()["LOGRM"][-8:] == struct.pack("<Q", 0x11)
+        assert len(running.logs()["LOGRM"]) == 8 * room
+    assert len(running.logs()["LOGRM"]) == 8 * room
