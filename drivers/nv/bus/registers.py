@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ringup.autogen.layout import Word
-from ringup.autogen.nv.boot import NV_PMC_BOOT_0
 from ringup.drivers.nv.bus.chips import Chip, identify
 from ringup.drivers.nv.bus.words import NV_PMC_BOOT_42, OLDER
 from ringup.drivers.transport.seam import Device, Mmio
@@ -189,13 +188,3 @@ class Block:
         except ValueError as error:
             raise NotSupported(f"{self.registers.device.name} ({self.registers.chip.name}): {error}") from error
         return place if isinstance(place, tuple) else (place, 0, 0)
-
-
-def chip_of(device: Device) -> Chip:
-    """Return the chip of a card whose BARs are open."""
-    return Registers(device).chip
-
-
-def boot_0_word(registers: Registers) -> NV_PMC_BOOT_0:
-    """Return the chip's identity as older drivers read it: what falcons are told."""
-    return NV_PMC_BOOT_0(registers.boot_0)

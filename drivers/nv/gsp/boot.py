@@ -19,6 +19,7 @@ from ringup.autogen.nv.boot import (
     NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_PRIV_LEVEL_MASK,
 )
 from ringup.autogen.nv.falcon import NV_PFALCON_FALCON_OS
+from ringup.drivers.nv.bus.chips import Boot
 from ringup.drivers.nv.bus.registers import Block
 from ringup.drivers.nv.gsp import fsp, layout
 from ringup.drivers.nv.gsp.falcon import Falcon
@@ -95,6 +96,8 @@ class BooterWay:
         if not self._family.frts:
             return
         doing = "protecting memory with FWSEC (FRTS)"
+        # a program that a dead process has started
+        self._sec2.reset()
         self._run_fwsec(fwsec.CMD_FRTS, fwsec.frts_arguments(frts_vram_pa, layout.FRTS_BYTES), doing)
         if error := int(self._block.read(NV_PBUS_SW_SCRATCH, FRTS_SCRATCH)) >> 16:
             raise FirmwareError(f"{doing}: FWSEC reports error {error:#x}; reset the card")
@@ -166,8 +169,9 @@ class FspWay:
         self._fsp = fsp.Fsp(gsp.registers)
 
     def wait_ready(self) -> None:
-        """Wait until FSP has set the card up. Raises `DeviceTimeout`."""
+        """Wait until FSP has set the card up and takes commands. Raises `DeviceTimeout`."""
         self._fsp.wait_booted()
+        self._fsp.wait_free("waiting for FSP to take commands")
 
     def protect(self, frts_vram_pa: int) -> None:
         """Do nothing: FSP does it as part of the start."""
@@ -268,8 +272,6 @@ def wait_suspended(gsp: Falcon) -> None:
 
 def way(gsp: Falcon, sec2: Falcon, memory: HostMemory, firmware: Firmware) -> Way:
     """Return the way that a chip's GSP-RM is started."""
-    from ringup.drivers.nv.bus.chips import Boot
-
     if gsp.family.boot is Boot.FSP:
         return FspWay(gsp, memory, firmware)
     return BooterWay(gsp, sec2, memory, firmware)

@@ -115,9 +115,8 @@ class Fsp:
             )
         return answer[HEADERS_BYTES + size :]
 
-    def _send(self, packet: bytes, doing: str) -> None:
-        if len(packet) > CHANNEL_BYTES:
-            raise ValueError(f"a packet for FSP has at most {CHANNEL_BYTES} bytes, not {len(packet)}")
+    def wait_free(self, doing: str) -> None:
+        """Wait until FSP has taken the last packet. Raises `DeviceTimeout`; a dead process may have left half a one."""
         block = self._block
         until(
             lambda: (int(block.read(NV_PFSP_QUEUE_HEAD, CHANNEL)), int(block.read(NV_PFSP_QUEUE_TAIL, CHANNEL))),
@@ -127,7 +126,18 @@ class Fsp:
             poll_us=ANSWER_POLL_US,
             doing=f"{doing}: FSP does not take the packet before",
             describe=lambda seen: f"its queue's head and tail read {seen[0]:#x}, {seen[1]:#x}",
+            advice="; reset the card",
         )
+
+    def _send(self, packet: bytes, doing: str) -> None:
+        if len(packet) > CHANNEL_BYTES:
+            raise ValueError(f"a packet for FSP has at most {CHANNEL_BYTES} bytes, not {len(packet)}")
+        self.wait_free(doing)
+        block = self._block
+        # an answer that nobody has read
+        head = int(block.read(NV_PFSP_MSGQ_HEAD, CHANNEL))
+        if head != int(block.read(NV_PFSP_MSGQ_TAIL, CHANNEL)):
+            block.set(NV_PFSP_MSGQ_TAIL, head, CHANNEL)
         padded = packet.ljust(-(-len(packet) // 4) * 4, b"\0")
         block.set(NV_PFSP_EMEMC, 0, CHANNEL, aincw=1)
         at = block.address(NV_PFSP_EMEMD, CHANNEL)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ringup.autogen.nv import gsp_rpc
 from ringup.autogen.nv.gsp_queue import rpc_message_header_v03_00
+from ringup.autogen.structs import memory
 from ringup.drivers.nv.gsp.queue import MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Queues
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import DeviceHung, DeviceTimeout, RingupError
@@ -157,7 +158,7 @@ class Rpc:
             rpc_result_private=PENDING,
             sequence=self._sequence,
         )
-        return _bytes_of(head) + payload
+        return bytes(memory(head)) + payload
 
     def _answer(self, function: int, wanted_bytes: int, timeout_us: int) -> Message:
         doing = f"waiting for GSP-RM's answer to {name_of(function)}"
@@ -241,9 +242,3 @@ class Rpc:
             LOG.info("GSP-RM sent %s (%d bytes), which nothing handles", name, len(message.payload))
         for handler in tuple(handlers):
             handler(message.payload)
-
-
-def _bytes_of(view: object) -> bytes:
-    from ringup.autogen.structs import memory
-
-    return bytes(memory(view))

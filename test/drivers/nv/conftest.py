@@ -21,12 +21,16 @@ class Bench:
     def __init__(self, name):
         self.model = self.card = nvidia_card(name)
 
+    @property
+    def rom(self):
+        """What an earlier start has read of the VBIOS; None before."""
+        return ROMS.get(self.card.name)
+
     def start(self, **options):
         """Start the card; return the start."""
-        stages, name = Stages(self.card.name, self.card.clock), self.card.name
-        bringup = Bringup(self.card, stages, Store(()), rom=ROMS.get(name), **options)
+        bringup = Bringup(self.card, Stages(self.card.name, self.card.clock), Store(()), rom=self.rom, **options)
         bringup.run()
-        ROMS[name] = bringup.rom
+        ROMS[self.card.name] = bringup.rom
         return bringup
 
     @contextmanager
