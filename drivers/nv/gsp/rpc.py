@@ -80,6 +80,7 @@ class Rpc:
         self._sequence = 0
         self._waiting = ""
         self._broken = ""
+        self._owed: list[int] = []
         self._received = 0
         self.calls = 0
         self.events: deque[Received] = deque(maxlen=EVENTS_KEPT)
@@ -112,6 +113,10 @@ class Rpc:
         except RingupError as error:
             self._broken = f"{name_of(function)} failed before: {error}"
             raise
+        except BaseException:
+            # interrupted: the answer still comes, before that of any later call
+            self._owed.append(function)
+            raise
         finally:
             self._waiting = ""
 
@@ -128,7 +133,10 @@ class Rpc:
         """
         count = 0
         for message in self._arrived():
-            self._dispatch(message)
+            if message.function in self._owed:
+                self._owed.remove(message.function)
+            else:
+                self._dispatch(message)
             count += 1
         return count
 
@@ -179,10 +187,13 @@ class Rpc:
     def _take(self, function: int, found: list[Message]) -> bool:
         """Handle what has come up to a message of one function, and keep that; return whether it came."""
         for message in self._arrived():
-            if message.function == function:
+            if message.function in self._owed:
+                self._owed.remove(message.function)
+            elif message.function == function:
                 found.append(message)
                 return True
-            self._dispatch(message)
+            else:
+                self._dispatch(message)
         return False
 
     def _arrived(self) -> Iterator[Message]:

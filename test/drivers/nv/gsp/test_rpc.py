@@ -153,6 +153,23 @@ def test_a_gsp_that_sends_without_end_does_not_hold_a_call(ends):
     assert rpc.drain() == 256
 
 
+def test_the_answer_of_an_interrupted_call_is_not_taken_for_another_ones(ends):
+    _, queues, _ = ends
+
+    class Clock(VirtualClock):
+        def sleep_us(self, time_us):
+            raise KeyboardInterrupt
+
+    rpc = Rpc(queues, Clock(), lambda doing: None)
+    with pytest.raises(KeyboardInterrupt):
+        rpc.call(CONTROL, b"first")
+    rpc._clock = VirtualClock()
+    queues.answer = lambda function, payload: [said(CONTROL, b"first's"), said(CONTROL, b"second's")]
+    assert rpc.call(CONTROL, b"second").payload == b"second's"
+    queues.answer = lambda function, payload: [said(CONTROL, b"third's")]
+    assert rpc.call(CONTROL, b"third").payload == b"third's"
+
+
 def test_a_handler_makes_no_call_itself(ends):
     rpc, queues, _ = ends
     rpc.on(POST_EVENT, lambda payload: rpc.call(FREE, b""))
