@@ -10,7 +10,7 @@ import struct as packing
 from ringup.autogen.nv import gsp_rpc
 from ringup.drivers.nv.gsp.releases import struct
 from ringup.drivers.nv.gsp.rpc import CALL_US, MAX_CALL_BYTES, Message, Rpc, name_of
-from ringup.drivers.transport.nvidia.status import RmRefused, refusal
+from ringup.drivers.transport.nvidia.status import refusal
 from ringup.errors import DeviceHung
 
 SUCCESS = gsp_rpc.NV_VGPU_MSG_RESULT_SUCCESS
@@ -64,7 +64,7 @@ class Door:
         """Call another function of GSP-RM; return its answer's bytes."""
         answer = self.rpc.call(function, payload, timeout_us=timeout_us)
         if answer.result != SUCCESS:
-            raise _refused(f"calling {name_of(function)}", answer.result)
+            raise refusal(answer.result, f"calling {name_of(function)}")
         return answer.payload
 
     def _ask(self, function: int, head: bytes, params: bytes, doing: str, status_at: int) -> bytes:
@@ -80,12 +80,8 @@ class Door:
     @staticmethod
     def _check(answer: Message, doing: str, status_at: int) -> None:
         if len(answer.payload) >= status_at + 4 and (status := packing.unpack_from("<I", answer.payload, status_at)[0]):
-            raise _refused(doing, status)
+            raise refusal(status, doing)
         if answer.result != SUCCESS:
-            raise _refused(doing, answer.result)
+            raise refusal(answer.result, doing)
         if len(answer.payload) < status_at + 4:
             raise DeviceHung(f"{doing}: GSP-RM answered with {len(answer.payload)} bytes, without a status")
-
-
-def _refused(doing: str, status: int) -> RmRefused:
-    return refusal(status, doing)

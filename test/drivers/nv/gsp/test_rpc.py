@@ -9,7 +9,7 @@ import pytest
 
 from ringup.drivers.nv.gsp.door import Door
 from ringup.drivers.nv.gsp.rpc import MAX_PAYLOAD_BYTES, Rpc, name_of
-from ringup.drivers.nv.rm.status import RmRefused, status_name
+from ringup.drivers.transport.nvidia.status import RmRefused, status_name
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout
 from ringup.silicon.common.clock import VirtualClock
 
@@ -55,8 +55,8 @@ def test_names_are_those_of_the_headers():
     assert name_of(0x4C) == "GSP_RM_CONTROL"
     assert name_of(0x1001) == "GSP_INIT_DONE"
     assert name_of(0x7777) == "function 0x7777"
-    assert status_name(0x22) == "NV_ERR_INVALID_CLASS"
-    assert status_name(0x1234) == "NV_STATUS 0x1234"
+    assert status_name(0x22) == "NV_ERR_INVALID_CLASS (0x22)"
+    assert status_name(0x1234) == "an unknown status (0x1234)"
 
 
 def test_events_before_an_answer_are_handled_in_order(ends):
@@ -205,7 +205,7 @@ def test_a_status_in_the_struct_or_in_the_head_is_a_refusal():
     with pytest.raises(RmRefused, match=r"control 0x20800110 of object 0x3: .* NV_ERR_NOT_SUPPORTED") as refused:
         door_to(queues).control(1, 3, 0x2080_0110, b"efgh")
     assert refused.value.status == 0x56
-    assert refused.value.name == "NV_ERR_NOT_SUPPORTED"
+    assert refused.value.name == "NV_ERR_NOT_SUPPORTED (0x56)"
     queues.answer = lambda function, payload: [said(function, payload, result=0x1F)]
     with pytest.raises(RmRefused, match="NV_ERR_INVALID_ARGUMENT"):
         door_to(queues).alloc(1, 2, 3, 0, b"")
