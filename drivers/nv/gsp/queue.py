@@ -65,7 +65,9 @@ def checksum(data: bytes | bytearray | memoryview) -> int:
 
 
 class Queues:
-    """Both queues. `send` and `receive` move whole messages: the message header and what follows."""
+    """Both queues. `send` and `receive` move whole messages: the message header and what follows. `sent` counts those
+    that were sent, modulo 2^32.
+    """
 
     def __init__(self, memory: HostMemory, clock: Clock, ring: Callable[[], None]) -> None:
         """`ring` tells GSP that there is a command."""
@@ -88,7 +90,7 @@ class Queues:
             RX_OFFSET,
             ENTRY_OFFSET,
         )
-        self._sent = self._received = 0
+        self.sent = self._received = 0
         self._write = self._read = 0
         self._linked = False
 
@@ -135,7 +137,7 @@ class Queues:
             raise ValueError(f"a message has {MESSAGE_HEADER_BYTES} to {MAX_MESSAGE_BYTES} bytes, not {len(message)}")
         count = -(-(HEADER_BYTES + len(message)) // ELEMENT_BYTES)
         element = bytearray(HEADER_BYTES)
-        struct.pack_into("<II", element, SEQUENCE, self._sent, count)
+        struct.pack_into("<II", element, SEQUENCE, self.sent, count)
         element += message
         struct.pack_into("<I", element, CHECKSUM, checksum(element))
         self._wait_space(count, doing)
@@ -143,8 +145,8 @@ class Queues:
         for at in range(count):
             to = ENTRY_OFFSET + (self._write + at) % COUNT * ELEMENT_BYTES
             self._command[to : to + ELEMENT_BYTES] = element[at * ELEMENT_BYTES : (at + 1) * ELEMENT_BYTES]
-        self._write = (self._write + count) % COUNT
-        self._sent = self._sent + 1 & 0xFFFF_FFFF
+        # both or none, for whoever is interrupted
+        self._write, self.sent = (self._write + count) % COUNT, self.sent + 1 & 0xFFFF_FFFF
         # ORDER: the pointer after the elements, the doorbell after the pointer
         struct.pack_into("<I", self._command, WRITE_POINTER, self._write)
         self._ring()
@@ -164,8 +166,7 @@ class Queues:
             raise DeviceHung(f"the message that GSP-RM sent after {self._received} others: {wrong}; reset the card")
         count = struct.unpack_from("<I", element, ELEMENTS)[0]
         end = HEADER_BYTES + struct.unpack_from("<I", element, LENGTH)[0]
-        self._received = self._received + 1 & 0xFFFF_FFFF
-        self._read = (self._read + count) % COUNT
+        self._read, self._received = (self._read + count) % COUNT, self._received + 1 & 0xFFFF_FFFF
         # both queues are made with MSGQ_FLAGS_SWAP_RX: what was read is told in the reader's own queue
         struct.pack_into("<I", self._command, RX_OFFSET, self._read)
         return bytes(element[HEADER_BYTES:end])

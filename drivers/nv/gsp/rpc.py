@@ -78,7 +78,7 @@ class Rpc:
         self._queues, self._clock, self._check = queues, clock, check
         self._handlers: dict[int, list[Handler]] = {}
         self._sequence = 0
-        self._waiting = ""
+        self._waiting, self._answered = "", False
         self._broken = ""
         self._owed: list[int] = []
         self._received = 0
@@ -105,7 +105,7 @@ class Rpc:
         self._usable(function)
         if self._waiting:
             raise ValueError(f"{name_of(function)} is called while {self._waiting} waits for its answer")
-        self._waiting = name_of(function)
+        self._waiting, self._answered, before = name_of(function), False, self._queues.sent
         self.calls += 1
         try:
             self._send(function, payload)
@@ -114,11 +114,18 @@ class Rpc:
             self._broken = f"{name_of(function)} failed before: {error}"
             raise
         except BaseException:
-            # interrupted: the answer still comes, before that of any later call
-            self._owed.append(function)
+            self._interrupted(function, payload, self._queues.sent - before & 0xFFFF_FFFF)
             raise
         finally:
             self._waiting = ""
+
+    def _interrupted(self, function: int, payload: bytes, sent: int) -> None:
+        """Note what an interrupted call leaves, of whose message parts were sent."""
+        if sent and sent < 1 + max(0, len(payload) - 1) // MAX_PAYLOAD_BYTES:
+            self._broken = f"{name_of(function)} was interrupted when a part of it was sent"
+        elif sent and not self._answered:
+            # the answer still comes, before that of any later call
+            self._owed.append(function)
 
     def wait_event(self, event: int, timeout_us: int) -> bytes:
         """Wait for one event and return its payload. Raises `DeviceTimeout`, and what `check` does."""
@@ -173,7 +180,7 @@ class Rpc:
         found: list[Message] = []
 
         self._wait(lambda: self._take(function, found), doing, timeout_us)
-        first = found[0]
+        first, self._answered = found[0], True
         payload = bytearray(first.payload)
         # an answer that filled its message goes on in the next ones
         while len(payload) < wanted_bytes and len(first.payload) == MAX_PAYLOAD_BYTES:

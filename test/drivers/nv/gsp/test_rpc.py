@@ -23,7 +23,7 @@ class Queues:
     """Queues whose other side is a function: message in, messages out."""
 
     def __init__(self):
-        self.sent, self.waiting = [], deque()
+        self.messages, self.waiting = [], deque()
         self.answer = lambda function, payload: []
 
     def send(self, message, doing):
@@ -32,8 +32,12 @@ class Queues:
         assert head[1] == SIGNATURE
         assert head[2] == len(message)
         assert head[4] == head[5] == 0xFFFF_FFFF
-        self.sent.append((head[3], bytes(message[32:])))
-        self.waiting.extend(self.answer(*self.sent[-1]))
+        self.messages.append((head[3], bytes(message[32:])))
+        self.waiting.extend(self.answer(*self.messages[-1]))
+
+    @property
+    def sent(self):
+        return len(self.messages)
 
     def receive(self):
         return self.waiting.popleft() if self.waiting else None
@@ -92,14 +96,14 @@ def test_long_payloads_go_and_come_in_continuation_records(ends):
     parts = [payload[at : at + MAX_PAYLOAD_BYTES] for at in range(0, len(payload), MAX_PAYLOAD_BYTES)]
 
     def answer(function, payload):
-        if len(queues.sent) < 4:
+        if len(queues.messages) < 4:
             return []
         return [said(STATIC_INFO, parts[0][::-1]), said(POST_EVENT), *(said(CONTINUATION, one) for one in parts[1:])]
 
     queues.answer = answer
     got = rpc.call(STATIC_INFO, payload).payload
-    assert [function for function, _ in queues.sent] == [STATIC_INFO, CONTINUATION, CONTINUATION, CONTINUATION]
-    assert b"".join(part for _, part in queues.sent) == payload
+    assert [function for function, _ in queues.messages] == [STATIC_INFO, CONTINUATION, CONTINUATION, CONTINUATION]
+    assert b"".join(part for _, part in queues.messages) == payload
     assert got == parts[0][::-1] + b"".join(parts[1:])
 
 
@@ -170,6 +174,45 @@ def test_the_answer_of_an_interrupted_call_is_not_taken_for_another_ones(ends):
     assert rpc.call(CONTROL, b"third").payload == b"third's"
 
 
+@pytest.mark.parametrize(("parts", "left"), [(0, ""), (1, "when a part of it was sent"), (2, "")])
+def test_a_call_that_is_interrupted_while_it_is_sent(ends, parts, left):
+    """Of none of it no answer comes; a part of it leaves GSP-RM waiting for the rest."""
+    rpc, queues, _ = ends
+    whole = bytes(MAX_PAYLOAD_BYTES + 1)
+
+    def interrupt(function, payload):
+        if len(queues.messages) == max(parts, 1):
+            if not parts:
+                queues.messages.clear()
+            raise KeyboardInterrupt
+        return []
+
+    queues.answer = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        rpc.call(CONTROL, whole)
+    queues.waiting.extend([said(CONTROL, b"late")] if parts == 2 else [])
+    queues.answer = lambda function, payload: [said(CONTROL, b"its own")]
+    if left:
+        with pytest.raises(DeviceHung, match=left):
+            rpc.call(CONTROL, b"next")
+    else:
+        assert rpc.call(CONTROL, b"next").payload == b"its own"
+
+
+def test_a_call_that_is_interrupted_between_the_records_of_its_answer(ends):
+    rpc, queues, _ = ends
+
+    def interrupt(payload):
+        raise KeyboardInterrupt
+
+    rpc.on(POST_EVENT, interrupt)
+    queues.answer = lambda function, payload: [said(STATIC_INFO, bytes(MAX_PAYLOAD_BYTES)), said(POST_EVENT)]
+    with pytest.raises(KeyboardInterrupt):
+        rpc.call(STATIC_INFO, b"", answer_bytes=MAX_PAYLOAD_BYTES + 1)
+    queues.answer = lambda function, payload: [said(CONTINUATION, b"rest"), said(STATIC_INFO, b"its own")]
+    assert rpc.call(STATIC_INFO, b"").payload == b"its own"
+
+
 def test_a_handler_makes_no_call_itself(ends):
     rpc, queues, _ = ends
     rpc.on(POST_EVENT, lambda payload: rpc.call(FREE, b""))
@@ -192,7 +235,7 @@ def test_the_door_writes_the_structs_of_the_headers():
     assert door.control(1, 3, 0x2080_0110, b"efgh") == b"efg\x99"
     door.free(1, 2, 3)
     # rpc_gsp_rm_alloc_v03_00, rpc_gsp_rm_control_v03_00, NVOS00_PARAMETERS_v03_00
-    assert queues.sent == [
+    assert queues.messages == [
         (ALLOC, struct.pack("<8I", 1, 2, 3, 0x2080, 0, 4, 0, 0) + b"abcd"),
         (CONTROL, struct.pack("<6I", 1, 3, 0x2080_0110, 0, 4, 0) + b"efgh"),
         (FREE, struct.pack("<4I", 1, 2, 3, 0)),
