@@ -16,6 +16,7 @@ from ringup.autogen.nv import error_notifier, rm_alloc
 from ringup.autogen.nv import rm_channel as notifiers
 from ringup.autogen.nv import rm_ctrl_channel as controls
 from ringup.autogen.nv.ram import NV_RAMUSERD
+from ringup.autogen.structs import Struct
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.memory.access import Access
@@ -41,6 +42,8 @@ NOTIFIER_RC = 0
 NOTIFIER_HOST = 35
 DATALESS = rm_alloc.NV01_EVENT_WITHOUT_EVENT_DATA
 NONSTALL = rm_alloc.NV01_EVENT_NONSTALL_INTR
+# clb0b5sw.h, NVB0B5_ALLOCATION_PARAMETERS_VERSION_1: a copy engine is named by its NV2080_ENGINE_TYPE
+BY_ENGINE_TYPE = 1
 # an error notifier that was not written
 NOT_WRITTEN = 0
 
@@ -160,7 +163,7 @@ class Channel:
             self.handle = client.alloc(
                 self.group, objects.facts.row.channel_class, channel, f"making a channel on {self.engine_name}"
             )
-            client.alloc(self.handle, self._class, None, f"making the object of {self.engine_name}")
+            client.alloc(self.handle, self._class, self._object(), f"making the object of {self.engine_name}")
             schedule = client.make(controls.NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, bEnable=1)
             client.control(self.group, controls.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, schedule, "scheduling a channel group")
             told = client.ask(
@@ -170,6 +173,20 @@ class Channel:
             )
             self.token = told.workSubmitToken
             self._listen(NOTIFIER_RC | DATALESS)
+
+    def _object(self) -> Struct | None:
+        """Return the parameters of the object that the channel's methods are for.
+
+        QUIRK: a copy object without parameters is one of copy engine 0, and the driver moves the channel to that
+        engine's runlist: its doorbell is another then. Source: OGKM 535.261.03 kernel_ce_context.c
+        (kceGetEngineDescFromAllocParams), channel_descendant.c (kfifoRunlistSetIdByEngine).
+        """
+        if self._engine_type == ENGINE_GRAPHICS:
+            return None
+        made: Struct = self._objects.client.make(
+            rm_alloc.NVB0B5_ALLOCATION_PARAMETERS, version=BY_ENGINE_TYPE, engineType=self._engine_type
+        )
+        return made
 
     def _listen(self, index: int) -> None:
         """Let the channel's errors wake this process."""
