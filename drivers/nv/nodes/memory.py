@@ -30,8 +30,14 @@ from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
 
 LOG = logging.getLogger(__name__)
 PAGE_BYTES = 4096
-# pages of the card's memory: whole big pages, which its page tables cover with fewer entries
+# pages of the card's memory: of 2 MiB, and of 64 KiB for what is smaller. The driver takes the same by itself.
+# Source: OGKM 535.261.03 mem_mgr.c, memmgrDeterminePageSize
 BIG_BYTES, HUGE_BYTES = 64 << 10, 2 << 20
+PAGE_SIZES = {
+    PAGE_BYTES: rm.NVOS32_ATTR_PAGE_SIZE_4KB,
+    BIG_BYTES: rm.NVOS32_ATTR_PAGE_SIZE_BIG,
+    HUGE_BYTES: rm.NVOS32_ATTR_PAGE_SIZE_HUGE,
+}
 KIB = 1024
 # nvos.h, NVOS32_TYPE_IMAGE: memory of no special use
 TYPE_IMAGE = 0
@@ -100,14 +106,21 @@ class NodesMemory:
         if where not in ("vram", "host"):
             raise ValueError(f"a buffer lies in vram or host, not {where!r} ({name or 'unnamed'})")
         in_vram = where == "vram"
-        # GUESS: the driver gives the card's memory out in pages of 64 KiB, or of 2 MiB from that size on
         page = PAGE_BYTES if not in_vram else HUGE_BYTES if size_bytes >= HUGE_BYTES else BIG_BYTES
         buffer = Buffer(self, 0, size_bytes, where, None, name)
         held = Held(buffer, -(-size_bytes // page) * page)
         doing = f"{size_bytes} bytes of {where} ({name or 'unnamed'})"
+        window = self._objects.facts.bar1_bytes
+        # the driver answers NV_ERR_INVALID_ARGUMENT, and its messages speak of a failed assertion: OGKM 535.261.03
+        # gpu_vaspace.c, gvaspaceAlloc
+        if in_vram and visible and held.mapped_bytes > window:
+            raise OutOfMemory(
+                f"{self._name}: {doing} that the CPU sees: it sees {window} bytes of the card's memory at once (BAR 1); "
+                "ask for less, or for memory that is not visible"
+            )
         with self._shortage_explained(where), undone_on_error(partial(self._release, held)):
             held.memory = self._memory(held.mapped_bytes, page, in_vram=in_vram, cached=bool(cached), doing=doing)
-            self._map(held, max(page, align or 0), doing)
+            self._map(held, page, max(page, align or 0), doing)
             if visible or not in_vram:
                 held.mapped = self._calls.map_memory(
                     self._client.root,
@@ -140,7 +153,7 @@ class NodesMemory:
                 self._client.root, self._objects.device, handle, anchor.address - offset, whole, f"pinning {doing}"
             )
             held.memory = handle
-            self._map(held, PAGE_BYTES, doing)
+            self._map(held, PAGE_BYTES, PAGE_BYTES, doing)
         self.table.add(held.first_va + offset, held)
         return buffer
 
@@ -237,14 +250,19 @@ class NodesMemory:
         class_id = nv.NV01_MEMORY_LOCAL_USER if in_vram else nv.NV01_MEMORY_SYSTEM
         return self._client.alloc(self._objects.device, class_id, params, f"allocating {doing}")
 
-    def _map(self, held: Held, align: int, doing: str) -> None:
-        """Give memory addresses, and one page more that nothing is mapped at."""
+    def _map(self, held: Held, page: int, align: int, doing: str) -> None:
+        """Give memory of pages of so many bytes addresses, and one page more that nothing is mapped at.
+
+        Without a page size the driver makes and clears page tables of all page sizes: of 4 KiB pages, 4 KiB of tables
+        for each 2 MiB. Source: OGKM 535.261.03 gpu_vaspace.c, gvaspaceApplyDefaultAlignment and gvaspaceAlloc.
+        """
         params = self._client.make(
             rm_alloc.NV_MEMORY_ALLOCATION_PARAMS,
             owner=self._client.root,
             type=TYPE_IMAGE,
             flags=ALIGNED | rm.NVOS32_ALLOC_FLAGS_VIRTUAL,
-            size=held.mapped_bytes + PAGE_BYTES,
+            attr=int(rm.NVOS32_ATTR(page_size=PAGE_SIZES[page])),
+            size=held.mapped_bytes + page,
             alignment=align,
             hVASpace=self._objects.space,
         )
@@ -283,7 +301,8 @@ class NodesMemory:
             return f"this process has {usage.used_bytes} bytes of host memory on the card in {usage.buffers} buffers"
         return (
             f"of {self._objects.facts.vram_bytes} bytes of VRAM this process has {usage.used_bytes} in {usage.buffers} "
-            f"buffers, {self.free_vram_bytes()} are free; other processes may have the rest"
+            f"buffers, {self.free_vram_bytes()} are free; other processes may have the rest; the CPU sees "
+            f"{self._objects.facts.bar1_bytes} bytes of it at once, those of all processes together"
         )
 
 
