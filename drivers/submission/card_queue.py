@@ -189,7 +189,8 @@ class CardQueue(Queue, ABC):
         # its hardware may belong to another queue by now
         if self.closed:
             return True
-        if patient:
+        # an earlier `close` that failed has ended the timeline already
+        if patient and not self.timeline.failed:
             # the points themselves raise it
             with suppress(RingupError):
                 self.idle(CLOSE_S)
