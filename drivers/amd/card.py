@@ -32,6 +32,7 @@ from ringup.drivers.poll import Poller
 from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.verbs import AnyCard
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation, Reaches
 from ringup.errors import CardBusy, DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
@@ -157,7 +158,7 @@ class Radeon(AnyRadeon[Device, QueueSet]):
         except RingupError as error:
             LOG.info("%s: stopping what was started: %s", self.device.name, error)
 
-    def flush_place(self, other: AnyRadeon[Any, Any]) -> int | None:
+    def flush_place(self, other: AnyCard[Any, Any, Any, Any]) -> int | None:
         """Return where this card's engines store a dword to flush the other card's host data path into its VRAM."""
         if not isinstance(other, Radeon) or not isinstance(self.device, Reaches):
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,15 +13,12 @@ from ringup.drivers.amd.submission.hsa_signals import Signal
 from ringup.drivers.buffer import Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.submission.card_queue import CardQueue
-from ringup.drivers.submission.peer_points import FarPoints
-from ringup.drivers.submission.verbs import PROGRAM_ALIGN, AnyCard, Path
-from ringup.errors import DeviceHung, RingupError
+from ringup.drivers.submission.verbs import PROGRAM_ALIGN, AnyCard, Path, Queues
+from ringup.errors import DeviceHung
 from ringup.queues.amd.program import Program
-from ringup.queues.timeline import Point, Timeline
 
 if TYPE_CHECKING:
     from ringup.drivers.amd.bus.chips import Chip
-    from ringup.drivers.amd.submission.peer import Peer
     from ringup.queues.amd.objects.code_object import CodeObject
 
 # Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
@@ -55,18 +51,10 @@ class CardInfo:
     doubts: tuple[str, ...]
 
 
-class Queues(Protocol):
+class RadeonQueues(Queues, Protocol):
     """Makes the queues of a card."""
 
     queues: list[CardQueue]
-
-    def wait_across(self, far: Callable[[Timeline, Point], tuple[int, int] | None]) -> None:
-        """Let queues wait for points of other cards as `far` says."""
-        ...
-
-    def watch(self, points: FarPoints) -> None:
-        """Note that another card waits for points of these queues."""
-        ...
 
     def compute(self) -> ComputeQueue:
         """Make another compute queue."""
@@ -86,7 +74,7 @@ class Queues(Protocol):
 
 
 P = TypeVar("P", bound=Path)
-Q = TypeVar("Q", bound=Queues)
+Q = TypeVar("Q", bound=RadeonQueues)
 
 
 class AnyRadeon(AnyCard[P, Q, ComputeQueue, CopyQueue]):
@@ -97,7 +85,6 @@ class AnyRadeon(AnyCard[P, Q, ComputeQueue, CopyQueue]):
     def __init__(self, device: P) -> None:
         super().__init__(device)
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
-        self._peers: weakref.WeakKeyDictionary[AnyRadeon[Any, Any], Peer] = weakref.WeakKeyDictionary()
 
     def _look_at_aql(self) -> None:
         """Fail if an engine has stopped at a packet of HSA that it refuses. It says so in memory, and by an interrupt
@@ -146,68 +133,8 @@ class AnyRadeon(AnyCard[P, Q, ComputeQueue, CopyQueue]):
         self._check()
         return self._queues.hsa_signal(value, where, name)
 
-    @property
-    def queues(self) -> tuple[CardQueue, ...]:
-        """Every queue of the card, in the order they were made."""
-        return tuple(self._queues.queues)
-
-    def peer(self, other: AnyRadeon[Any, Any]) -> Peer:
-        """Return what this card does with another card's memory: `map` and `copy`. The first call stores and reads a
-        page over the bus, and so does the next one after a reset that lost memory.
-
-        Both cards belong to the calling thread. Raises the error of a card that is lost or hung.
-        """
-        self._check()
-        if not isinstance(other, AnyRadeon):
-            raise TypeError(f"a peer is another open Radeon, not {other!r:.80}")
-        if other is self:
-            raise ValueError(f"{self.name} is no peer of its own")
-        other._check()
-        known = self._peers.get(other)
-        if known is None or known.memories != (self.memory, other.memory):
-            # few programs use two cards, so it is imported on use
-            from ringup.drivers.amd.submission.peer import Peer
-
-            known = self._peers[other] = Peer(self, other)
-            self._queues.wait_across(self._far)
-            other._queues.watch(known.points)
-        return known
-
-    def _far(self, waiting: Timeline, point: Point) -> tuple[int, int] | None:
-        """Return what a queue of this card waits for in place of a point of another card; None where the host has to
-        wait. `waiting`: the queue's timeline.
-        """
-        for other, peer in self._peers.items():
-            if peer.memories != (self.memory, point.timeline.space):
-                continue
-            back, arrived = other._peers.get(self), point
-            # what the other card's kernels and copies have stored in this card's VRAM may be on its way still
-            if back is not None and back.maps_vram:
-                pushed = back.push(point)
-                if pushed is None:
-                    return None
-                arrived = pushed
-            return peer.points.place(waiting, point, arrived)
-        return None
-
-    def _examine(self, last: bool) -> None:
-        """Raise the error that the card reports, or that of another card for which its work waits."""
-        self._look(last)
-        for peer in self._peers.values():
-            peer.points.check()
-
-    @property
-    def _waits_for_peers(self) -> bool:
-        return any(peer.points.pending for peer in self._peers.values())
-
-    def _explain_peers(self, error: RingupError) -> None:
-        """Add to an error for which points of other cards work waits."""
-        for peer in self._peers.values():
-            for line in peer.points.explain():
-                error.add_note(line)
-
     @abstractmethod
-    def flush_place(self, other: AnyRadeon[Any, Any]) -> int | None:
+    def flush_place(self, other: AnyCard[Any, Any, Any, Any]) -> int | None:
         """Return where this card's engines store a dword to flush the other card's host data path into its VRAM. None
         where they do not reach that.
         """

@@ -142,6 +142,7 @@ class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
             if not queue.closed and not queue.timeline.idle:
                 for line in self.stands(queue):
                     error.add_note(line)
+        self._explain_peers(error)
 
     def stands(self, queue: CardQueue) -> Sequence[str]:
         """Say where a queue's channel stands: what it has fetched last, and the methods that it has not done."""

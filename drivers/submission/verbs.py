@@ -5,22 +5,25 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.stages import Stage
-from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.card_queue import CardQueue, CopyVerbs
+from ringup.drivers.submission.peer_points import FarPoints
 from ringup.drivers.submission.queue_memory import UserSpace
 from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import RingupError
 from ringup.queues.profile import STAMP_BYTES
 from ringup.queues.queue import Owner
+from ringup.queues.timeline import Point, Timeline
 
 if TYPE_CHECKING:
     from ringup import Tensor
+    from ringup.drivers.submission.peer import Peer
     from ringup.drivers.submission.profiling import CardProfile
 
 PROGRAM_ALIGN = 4096
@@ -76,6 +79,14 @@ class Queues(Protocol):
 
     queues: list[Any]
 
+    def wait_across(self, far: Callable[[Timeline, Point], tuple[int, int] | None]) -> None:
+        """Let queues wait for points of other cards as `far` says."""
+        ...
+
+    def watch(self, points: FarPoints) -> None:
+        """Note that another card waits for points of these queues."""
+        ...
+
     def compute(self) -> Any:
         """Make another compute queue."""
         ...
@@ -88,7 +99,7 @@ class Queues(Protocol):
 P = TypeVar("P", bound=Path)
 Q = TypeVar("Q", bound=Queues)
 CQ = TypeVar("CQ", bound=CardQueue)
-KQ = TypeVar("KQ", bound=CardQueue)
+KQ = TypeVar("KQ", bound=CopyVerbs)
 
 
 class AnyCard(ABC, Generic[P, Q, CQ, KQ]):
@@ -115,6 +126,7 @@ class AnyCard(ABC, Generic[P, Q, CQ, KQ]):
         # by address
         self._programs: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._tensors = Tensors(self)
+        self._peers: weakref.WeakKeyDictionary[AnyCard[Any, Any, Any, Any], Peer] = weakref.WeakKeyDictionary()
 
     def _fail(self, cause: RingupError) -> None:
         """Keep the first error and refuse work from now on."""
@@ -228,6 +240,69 @@ class AnyCard(ABC, Generic[P, Q, CQ, KQ]):
     @abstractmethod
     def _look(self, last: bool) -> None:
         """Take in what the card reports; raise the error. `last`: no later call comes."""
+
+    # --- other cards ------------------------------------------------------------------------------------------------
+    def peer(self, other: AnyCard[Any, Any, Any, Any]) -> Peer:
+        """Return what this card does with another card's memory: `map` and `copy`. The first call stores and reads a
+        page over the bus, and so does the next one after a reset that lost memory. Where the card does not reach the
+        other one, as between two vendors' cards, the host carries the bytes of `copy`.
+
+        Both cards belong to the calling thread. Raises the error of a card that is lost or hung.
+        """
+        self._check()
+        if not isinstance(other, AnyCard):
+            raise TypeError(f"a peer is another open card, not {other!r:.80}")
+        if other is self:
+            raise ValueError(f"{self.name} is no peer of its own")
+        other._check()
+        known = self._peers.get(other)
+        if known is None or known.memories != (self.memory, other.memory):
+            # few programs use two cards, so it is imported on use
+            from ringup.drivers.submission.peer import Peer
+
+            known = self._peers[other] = Peer(self, other)
+            self._queues.wait_across(self._far)
+            other._queues.watch(known.points)
+        return known
+
+    def _far(self, waiting: Timeline, point: Point) -> tuple[int, int] | None:
+        """Return what a queue of this card waits for in place of a point of another card; None where the host has to
+        wait. `waiting`: the queue's timeline.
+        """
+        for other, peer in self._peers.items():
+            if peer.memories != (self.memory, point.timeline.space):
+                continue
+            back, arrived = other._peers.get(self), point
+            # what the other card's kernels and copies have stored in this card's VRAM may be on its way still
+            if back is not None and back.maps_vram:
+                pushed = back.push(point)
+                if pushed is None:
+                    return None
+                arrived = pushed
+            return peer.points.place(waiting, point, arrived)
+        return None
+
+    def _examine(self, last: bool) -> None:
+        """Raise the error that the card reports, or that of another card for which its work waits."""
+        self._look(last)
+        for peer in self._peers.values():
+            peer.points.check()
+
+    @property
+    def _waits_for_peers(self) -> bool:
+        return any(peer.points.pending for peer in self._peers.values())
+
+    def _explain_peers(self, error: RingupError) -> None:
+        """Add to an error for which points of other cards work waits."""
+        for peer in self._peers.values():
+            for line in peer.points.explain():
+                error.add_note(line)
+
+    def flush_place(self, other: AnyCard[Any, Any, Any, Any]) -> int | None:
+        """Return where this card's engines store a dword to flush the other card's host data path into its VRAM. None
+        where they do not reach that, or need not.
+        """
+        return None
 
     # --- memory and programs ----------------------------------------------------------------------------------------
     def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:

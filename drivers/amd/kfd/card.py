@@ -24,6 +24,7 @@ from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
+from ringup.drivers.submission.verbs import AnyCard
 from ringup.drivers.transport.kfd import sensors
 from ringup.drivers.transport.kfd.calls import HwException
 from ringup.drivers.transport.kfd.device import Happened, KfdDevice
@@ -174,7 +175,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             doubts=(),
         )
 
-    def flush_place(self, other: AnyRadeon[Any, Any]) -> None:
+    def flush_place(self, other: AnyCard[Any, Any, Any, Any]) -> None:
         """Return None: amdgpu gives a card's engines no other card's registers, so the host orders what they store in
         another card's VRAM.
         """

@@ -106,7 +106,7 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
             self._memory.admit = self.owner.check
             node = device.interrupts.connect(self._objects.client.root, self._objects.device)
             self._objects.listen(self._objects.subdevice, NOTIFIER_HOST | NONSTALL | DATALESS, node)
-        self._waiter = Poller(device, self._look, self._glance, self._explain, longest_nap_us=LONGEST_NAP_US)
+        self._waiter = Poller(device, self._examine, self._glance, self._explain, longest_nap_us=LONGEST_NAP_US)
         self._queues = NodesQueues(self._objects, self._memory, self._waiter, self.owner)
         with undone_on_error(self._shut):
             with stages.stage("making queues", QUEUES_US):
@@ -227,7 +227,9 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
 
     def _glance(self, looked: bool) -> bool:
         self.owner.check()
-        return any(isinstance(queue.hardware, Channel) and queue.hardware.is_stopped for queue in self._queues.queues)
+        return self._waits_for_peers or any(
+            isinstance(queue.hardware, Channel) and queue.hardware.is_stopped for queue in self._queues.queues
+        )
 
     def _check_there(self, doing: str) -> None:
         try:

@@ -94,7 +94,7 @@ def test_parts_are_copied_and_ranges_checked(pair):
         peer.copy(mine, mine)
     with pytest.raises(ValueError, match="is no peer of its own"):
         first.peer(first)
-    with pytest.raises(TypeError, match="another open Radeon"):
+    with pytest.raises(TypeError, match="another open card"):
         first.peer(there)
 
 

@@ -1,4 +1,4 @@
-"""Two Radeons of one program: one reaches the other's memory over the bus, or the host carries the bytes between them.
+"""Two cards of one program: one reaches the other's memory over the bus, or the host carries the bytes between them.
 
 No kernel and no register says whether the switches and the root between two cards pass requests on. So a page is stored
 and read over the bus before any memory is mapped, and every page of a mapping before the mapping is used.
@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ringup.drivers.amd.submission.card_queue import CopyQueue
-from ringup.drivers.amd.submission.peer_pages import why_not_reached
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.submission import transfer
-from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.card_queue import CardQueue, CopyVerbs
+from ringup.drivers.submission.peer_pages import why_not_reached
 from ringup.drivers.submission.peer_points import FarPoints, WaitingCard, WordMemory
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported, RingupError
 from ringup.queues.queue import TIMEOUT_S
@@ -35,7 +34,7 @@ class PeerCard(WaitingCard, Protocol):
     """A card, as far as peers need it."""
 
     @property
-    def copy(self) -> CopyQueue:
+    def copy(self) -> CopyVerbs:
         """Its first copy queue."""
         ...
 
@@ -126,7 +125,7 @@ class Peer:
                 here = self.memories[0].reach(self.memories[1], page, page.name)
             self._flush = here, flush_va
         page_here, flush_va = self._flush
-        stream = self._card.copy.stream()
+        stream: Any = self._card.copy.stream()
         stream.wait_for(point)
         stream.copy(self._scratch.gpu_va, page_here.gpu_va, LINE_BYTES)
         stream.barrier()
@@ -165,7 +164,7 @@ class Peer:
         except NotSupported as error:
             LOG.info("the host carries %d bytes: %s", size, error)
             return self._carry(ours[0], target, target_offset, source, source_offset, size, after)
-        stream = self._card.copy.stream()
+        stream: Any = self._card.copy.stream()
         for point in after:
             stream.wait_for(point)
         to = places[0].gpu_va + target_offset

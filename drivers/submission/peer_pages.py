@@ -7,12 +7,11 @@ the copy engines of both cards store marks in each page that tell its address, a
 from __future__ import annotations
 
 import struct
-from typing import Protocol
+from typing import Any, Protocol
 
-from ringup.drivers.amd.submission.card_queue import CopyQueue
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
-from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.card_queue import CardQueue, CopyVerbs
 from ringup.queues.queue import TIMEOUT_S
 
 PAGE_BYTES = 4096
@@ -34,7 +33,7 @@ class TestedCard(Protocol):
         ...
 
     @property
-    def copy(self) -> CopyQueue:
+    def copy(self) -> CopyVerbs:
         """Its first copy queue."""
         ...
 
@@ -78,7 +77,7 @@ class Side:
 
     def _copy(self, first: int, count: int, *, inwards: bool) -> None:
         page_va, mark_va = self._first_va + first * PAGE_BYTES, self._marks.gpu_va
-        stream = self.card.copy.stream()
+        stream: Any = self.card.copy.stream()
         # no rectangles: virtual cards and this driver do not agree on the packet's pitches on SDMA 7
         for _ in range(count):
             stream.copy(*((mark_va, page_va) if inwards else (page_va, mark_va)), MARK.size)
