@@ -19,7 +19,7 @@ from ringup.autogen.nv.rm_ctrl_2080_internal import (
     NV2080_CTRL_INTERNAL_INTR_GET_KERNEL_TABLE_PARAMS,
 )
 from ringup.drivers.cleanup import Teardown
-from ringup.drivers.nv.bus.interrupts import VECTORS_PER_LEAF, InterruptTree
+from ringup.drivers.nv.bus.interrupts import MAX_LEAVES, VECTORS_PER_LEAF, InterruptTree
 from ringup.drivers.nv.bus.registers import Block, Registers
 from ringup.drivers.nv.gsp import boot, events, flush_page, layout, radix3, system
 from ringup.drivers.nv.gsp.arguments import Arguments
@@ -142,7 +142,7 @@ class Running:
         return self.static
 
     def arm_interrupt(self) -> None:
-        """Let GSP send interrupts, by the vector that it names for itself."""
+        """Let GSP send interrupts, by the vector that it names for itself. Where it names none, there are none."""
         params = struct_of_table(self.release)
         raw = self.door.control(
             self.static.client,
@@ -156,8 +156,15 @@ class Running:
             row = table.table[index]
             if row.engineIdx == wanted and row.vectorStall != NO_VECTOR:
                 self.vector = row.vectorStall
-        if self.vector is None or self.vector >= 64 * VECTORS_PER_LEAF:
-            raise DeviceHung(f"GSP-RM names no interrupt of its own (engine {wanted}) among {table.tableLen}")
+        if self.vector is None or self.vector >= MAX_LEAVES * VECTORS_PER_LEAF:
+            self.vector = None
+            LOG.warning(
+                "%s: GSP-RM names no interrupt of its own (engine %d) among %d; waits look for its messages instead",
+                self.device.name,
+                wanted,
+                table.tableLen,
+            )
+            return
         self.tree.arm(self.vector, self._serve)
         # what came before must not keep the engine's line high
         self._serve()

@@ -190,6 +190,19 @@ def test_an_interrupt_of_gsp_is_served_and_comes_again(bench, chip):
             assert running.vector in provoke(running)
 
 
+@pytest.mark.parametrize("names", [200, "too high"])
+def test_a_gsp_that_names_no_interrupt_is_asked_instead(bench, monkeypatch, caplog, names):
+    """`names`: an engine that the table lacks, or GSP's own with a vector that no tree has."""
+    if names == "too high":
+        monkeypatch.setattr("ringup.drivers.nv.gsp.running.MAX_LEAVES", 0)
+    else:
+        monkeypatch.setattr("ringup.drivers.nv.gsp.running.GSP_ENGINE_INDEX", {"535": names})
+    with bench("ga102").running() as up:
+        assert up.vector is None
+        assert "GSP-RM names no interrupt of its own" in caplog.text
+        assert provoke(up) == []
+
+
 def test_events_come_without_interrupts_too(bench):
     one = bench("ga102")
     with one.running() as running:
