@@ -13,17 +13,16 @@ from ringup.drivers.transport.seam import Device, Driven
 from ringup.errors import NotSupported
 
 # vendor id: the module whose `start` brings a card up; imported when wanted
-DRIVERS = {0x1002: "ringup.drivers.amd.card"}
-LATER = {0x10DE: "NVIDIA"}
+DRIVERS = {0x1002: "ringup.drivers.amd.card", 0x10DE: "ringup.drivers.nv.card"}
 # vendor id: the module whose `unsupported` knows cards of its that are not driven, by device id
-IDS = {0x1002: "ringup.drivers.amd.bus.ids"}
+IDS = {0x1002: "ringup.drivers.amd.bus.ids", 0x10DE: "ringup.drivers.nv.bus.ids"}
 VENDOR_ID = 0
 
 
 def unsupported(vendor: int, device: int) -> str:
     """Say why no driver drives a card, by its ids alone; empty where one may."""
     if vendor not in DRIVERS:
-        return f"there is no driver for {LATER.get(vendor, f'vendor {vendor:#06x}')} cards yet"
+        return f"there is no driver for vendor {vendor:#06x} cards yet"
     reason: str = import_module(IDS[vendor]).unsupported(device)
     return reason
 

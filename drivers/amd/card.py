@@ -19,7 +19,6 @@ from ringup.drivers.amd.gmc.pte import PAGE_BYTES
 from ringup.drivers.amd.lifecycle import bringup, hive, host_reach
 from ringup.drivers.amd.lifecycle.bringup import Bringup
 from ringup.drivers.amd.lifecycle.reset import Member, Reset
-from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
@@ -27,6 +26,7 @@ from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown
+from ringup.drivers.memory.buffers import Memory
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.rung import Rung

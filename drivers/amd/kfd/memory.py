@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from ringup.autogen.amd import kfd
-from ringup.drivers.amd.memory.buffers import GIANT_BYTES, USER_END, USER_START
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.memory.access import Access
+from ringup.drivers.memory.buffers import GIANT_BYTES, USER_END, USER_START
 from ringup.drivers.memory.ranges import Ranges, natural_align
 from ringup.drivers.memory.table import BufferTable, Usage, whole_size
 from ringup.drivers.transport.kfd.device import KfdDevice

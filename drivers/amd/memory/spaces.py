@@ -12,9 +12,10 @@ from ringup.drivers.amd.bus.vram import VramWindow
 from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.gmc.page_table import PageTables
 from ringup.drivers.amd.gmc.pte import FORMATS
-from ringup.drivers.amd.memory.buffers import USER_END, USER_START, Memory, Vram
 from ringup.drivers.buffer import Buffer
+from ringup.drivers.memory.buffers import USER_END, USER_START, Memory
 from ringup.drivers.memory.ranges import Ranges
+from ringup.drivers.memory.vram import Vram
 from ringup.drivers.transport.seam import Device
 
 SYSTEM_VMID, USER_VMID = 0, 8  # 8: the first that amdgpu gives to user queues
@@ -56,7 +57,7 @@ class Spaces:
                 tables(),
                 vmid,
                 flush_tlb=flush_tlb,
-                flush_hdp=flush_hdp,
+                flush_window=flush_hdp,
                 va=Ranges(start, end - start, name),
             )
 

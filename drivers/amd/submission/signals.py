@@ -15,9 +15,9 @@ from functools import partial
 
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.bus.vram import VRAM_BAR
-from ringup.drivers.amd.memory.buffers import Memory
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.memory.access import Access
+from ringup.drivers.memory.buffers import Memory
 from ringup.drivers.submission.queue_memory import TimelineWord
 from ringup.drivers.transport.seam import Remote
 from ringup.errors import OutOfMemory

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct as packing
 
 from ringup.autogen.nv import gsp_rpc
+from ringup.drivers.nv.gsp import releases
 from ringup.drivers.nv.gsp.releases import struct
 from ringup.drivers.nv.gsp.rpc import CALL_US, MAX_CALL_BYTES, Message, Rpc, name_of
 from ringup.drivers.transport.nvidia.status import refusal
@@ -36,8 +37,8 @@ class Door:
 
     @property
     def layouts(self) -> str:
-        """The release whose structs it takes."""
-        return self._release
+        """The release whose structs it takes: a near one, with the same objects and controls."""
+        return releases.NEAR[self._release]
 
     def alloc(
         self, client: int, parent: int, handle: int, class_id: int, params: bytes = b"", doing: str = ""

@@ -68,6 +68,8 @@ class Running:
         self.printed: deque[events.Printed] = deque(maxlen=KEPT)
         self.mmu_faults = 0
         self.vector: int | None = None
+        # by index of OGKM's engine_idx.h: vectors of interrupts that ask for service, and that only tell
+        self.vectors: dict[int, tuple[int, int]] = {}
         self._rpc: Rpc | None = None
         self._arguments: Arguments | None = None
         self._started = self._stopped = False
@@ -154,6 +156,7 @@ class Running:
         wanted = GSP_ENGINE_INDEX[self.release.partition(".")[0]]
         for index in range(min(table.tableLen, len(table.table))):
             row = table.table[index]
+            self.vectors[row.engineIdx] = row.vectorStall, row.vectorNonStall
             if row.engineIdx == wanted and row.vectorStall != NO_VECTOR:
                 self.vector = row.vectorStall
         if self.vector is None or self.vector >= MAX_LEAVES * VECTORS_PER_LEAF:
@@ -170,6 +173,10 @@ class Running:
         self._serve()
 
     # while it runs
+
+    def nonstall_vectors(self) -> list[int]:
+        """Return the vectors by which engines tell that work is done, where work asks for it."""
+        return sorted({tells for _, tells in self.vectors.values() if tells != NO_VECTOR})
 
     @property
     def rpc(self) -> Rpc:

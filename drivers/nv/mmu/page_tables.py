@@ -108,6 +108,17 @@ class PageTables:
         """How many tables there are, the root included."""
         return sum(1 for _ in _family(self._root))
 
+    def directories(self, gpu_va: int) -> list[tuple[Level, int]]:
+        """Return level and vram_pa of the directories above an address, from the root down, as far as there are any."""
+        found, table = [], self._root
+        for level in self.format.directories:
+            found.append((level, table.vram_pa))
+            below = table.children.get(gpu_va // level.span_bytes % level.entries * level.words)
+            if below is None or below.level not in self.format.directories:
+                break
+            table = below
+        return found
+
     def map(self, gpu_va: int, pieces: Iterable[Piece], flags: Flags = DEFAULT) -> None:
         """Map pieces of memory one after another, from `gpu_va` up. They replace earlier mappings.
 

@@ -16,6 +16,7 @@ from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import CardObjects
 from ringup.drivers.nv.nodes.queues import NodesQueues
 from ringup.drivers.nv.rm.facts import CardFacts
+from ringup.drivers.nv.rm.xids import MMU_FAULTS
 from ringup.drivers.nv.verbs import SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
@@ -30,8 +31,6 @@ OBJECTS_US, QUEUES_US = 10_000_000, 10_000_000
 # events end a wait, so a sleep may be long; it bounds how late a card that is gone is noticed
 LONGEST_NAP_US = 200_000
 FOUND = "driven by NVIDIA's kernel driver"
-# nverror.h: an access that page tables did not allow
-MMU_FAULTS = frozenset((13, 31))
 
 
 @dataclass(frozen=True, slots=True)

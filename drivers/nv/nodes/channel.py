@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from ringup.autogen.nv import classes as nv
-from ringup.autogen.nv import error_notifier, rm_alloc
+from ringup.autogen.nv import rm_alloc
 from ringup.autogen.nv import rm_channel as notifiers
 from ringup.autogen.nv import rm_ctrl_channel as controls
-from ringup.autogen.nv.ram import NV_RAMUSERD
 from ringup.autogen.structs import Struct
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import undone_on_error
@@ -23,15 +22,13 @@ from ringup.drivers.memory.access import Access
 from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import NOTIFY_CHANNEL_PENDING, CardObjects
 from ringup.drivers.nv.rm.facts import ENGINE_GRAPHICS
+from ringup.drivers.nv.rm.xids import xid_name
+from ringup.drivers.nv.submission.user_area import UserArea
 from ringup.drivers.submission.hardware_queue import COMPUTE, Position
 from ringup.drivers.transport.nvidia.status import RmRefused
 from ringup.errors import DeviceLost
 
 LOG = logging.getLogger(__name__)
-# of the card's user area of a channel, in bytes: where the host stores the index behind the last entry, and where the
-# card stores the next that it fetches
-GP_GET_AT = NV_RAMUSERD.FIELDS["gp_get"].lo // 8
-GP_PUT_AT = NV_RAMUSERD.FIELDS["gp_put"].lo // 8
 # NV_CHANNELGPFIFO_NOTIFICATION_TYPE_ERROR: the first of a channel's notifications
 ERROR_AT = 0
 # of a notification: its status, which the driver writes last. Source: nvgputypes.h, NvNotification
@@ -71,7 +68,7 @@ class ChannelError:
     @property
     def name(self) -> str:
         """Its name in nverror.h."""
-        return xid_names().get(self.code, "an error that this release names itself")
+        return xid_name(self.code)
 
     def __str__(self) -> str:
         return f"Xid {self.code} ({self.name})"
@@ -104,8 +101,8 @@ class Channel:
         self.engine_name = "the graphics engine" if engine_number == COMPUTE else f"copy engine {engine_number}"
         self._page = memory.access(parts.page)
         self._notifier = memory.access(parts.notifier)
-        self.put_cell = self._cell(self._page, parts.userd_at + GP_PUT_AT)
-        self._get_cell = self._cell(self._page, parts.userd_at + GP_GET_AT)
+        self._area = UserArea(self._page, parts.userd_at)
+        self.put_cell = self._area.put
         self._status_cell = self._half(self._notifier, ERROR_AT + STATUS_AT)
         self.group = self.handle = 0
         # the number that rings the channel's doorbell
@@ -113,12 +110,6 @@ class Channel:
 
     def __str__(self) -> str:
         return f"channel {self.token & 0xFFFF if self.handle else 'that is off'} of {self.engine_name}"
-
-    @staticmethod
-    def _cell(access: Access, at: int) -> memoryview:
-        if access.view is None:
-            raise ValueError("a channel's user area lies in memory that this process sees")
-        return access.view[at : at + 4].cast("I")
 
     @staticmethod
     def _half(access: Access, at: int) -> memoryview:
@@ -131,7 +122,7 @@ class Channel:
         """Make the channel and let it run; its indices start at 0."""
         objects, client, parts = self._objects, self._objects.client, self._parts
         self._notifier.write(0, bytes(len(self._notifier)))
-        self.put_cell[0] = self._get_cell[0] = 0
+        self._area.clear()
         notifier = self._memory.handle(parts.notifier)
         params = client.make(
             rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS,
@@ -223,7 +214,7 @@ class Channel:
 
     def position(self) -> Position:
         """Read where the channel stands: in bytes of its GPFIFO."""
-        return Position(bool(self.handle), 8 * self._get_cell[0], 8 * self.put_cell[0], {})
+        return Position(bool(self.handle), 8 * self._area.get[0], 8 * self.put_cell[0], {})
 
     # --- errors -----------------------------------------------------------------------------------------------------
     @property
@@ -253,13 +244,3 @@ class Channel:
         gpu_va = told.addrHi << 32 | told.addrLo
         text = b"".join(told.faultString).partition(b"\0")[0].decode("ascii", "replace")
         return MmuFault(gpu_va, text or f"fault of type {told.faultType}") if gpu_va or text else None
-
-
-@lru_cache(maxsize=1)
-def xid_names() -> dict[int, str]:
-    """Return the names of the errors that stop channels, by number; the first of several names."""
-    found: dict[int, str] = {}
-    for name, value in vars(error_notifier).items():
-        if name.startswith("ROBUST_CHANNEL_") and isinstance(value, int):
-            found.setdefault(value, name.removeprefix("ROBUST_CHANNEL_"))
-    return found

@@ -49,6 +49,10 @@ class RmClient:
         """Return a struct of the door's release."""
         return layout.at(self.door.layouts)(**values)
 
+    def make_root(self, class_id: int, params: Any) -> None:
+        """Make the client itself, where the door does not come with one."""
+        self.door.alloc(self.root, 0, self.root, class_id, bytes(memory(params)), "making a client")
+
     def new_handle(self, parent: int) -> int:
         """Return a handle for an object below `parent` that the caller makes itself."""
         handle = next(self._handles)

@@ -32,6 +32,12 @@ class CopyQueue(GpfifoQueue, CopyVerbs):
         self._install_gpfifo(gpfifo)
         self._streams = streams
 
+    def replace_parts(self, parts: CardQueueParts, gpfifo: Gpfifo, streams: CopyStreams) -> None:
+        """Go on with parts that a new queue was made of, as `_replace` says."""
+        self._replace(parts)
+        self._install_gpfifo(gpfifo)
+        self._streams, self._path = streams, None
+
     @property
     def setup(self) -> bytes:
         """What its channel runs first."""
@@ -60,6 +66,12 @@ class ComputeQueue(GpfifoQueue, CardQueue):
 
     def __init__(self, parts: CardQueueParts, gpfifo: Gpfifo, streams: ComputeStreams) -> None:
         CardQueue.__init__(self, parts)
+        self._install_gpfifo(gpfifo)
+        self._streams = streams
+
+    def replace_parts(self, parts: CardQueueParts, gpfifo: Gpfifo, streams: ComputeStreams) -> None:
+        """Go on with parts that a new queue was made of, as `_replace` says."""
+        self._replace(parts)
         self._install_gpfifo(gpfifo)
         self._streams = streams
 

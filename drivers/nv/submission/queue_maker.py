@@ -48,6 +48,7 @@ class Made(NamedTuple):
 
     parts: CardQueueParts
     gpfifo: Gpfifo
+    memory: ChannelQueueMemory
 
 
 class ChannelMaker(QueueMaker):
@@ -77,22 +78,45 @@ class ChannelMaker(QueueMaker):
         """Make another queue of a copy engine. Raises a `ValueError` for an engine that the card does not have."""
         if not 0 <= engine < self.copy_engines:
             raise ValueError(f"{self._card} has copy engines 0 to {self.copy_engines - 1}, not {engine}")
-        commands = CopyCommands(self.row)
-        memory = ChannelQueueMemory(self._space, self._where, name := self._free_name(f"copy {engine}"))
-        with undone_on_error(memory.free):
-            made = self._join(name, commands, memory, self.channel(memory, engine))
-        make = partial(CopyQueue, made.parts, made.gpfifo, CopyStreams(commands, self._owner))
-        return self._set_up(self.add(make, memory))
+        made, streams = self._copy_parts(engine, self._free_name(f"copy {engine}"))
+        return self._set_up(self.add(partial(CopyQueue, made.parts, made.gpfifo, streams), made.memory))
 
     def compute(self) -> ComputeQueue:
         """Make another queue of the graphics engine."""
+        made, streams = self._compute_parts(self._free_name("compute"))
+        return self._set_up(self.add(partial(ComputeQueue, made.parts, made.gpfifo, streams), made.memory))
+
+    def replace(self, queue: CardQueue) -> None:
+        """Give new parts to a queue of a card that lost its memory. Raises what `compute` and `copy` raise."""
+        if isinstance(queue, CopyQueue):
+            made, copy_streams = self._copy_parts(queue.hardware.engine_number, queue.name)
+            self._set_up(self.add(partial(CopyQueue, made.parts, made.gpfifo, copy_streams), made.memory))
+            queue.replace_parts(made.parts, made.gpfifo, copy_streams)
+        elif isinstance(queue, ComputeQueue):
+            made, streams = self._compute_parts(queue.name)
+            self._set_up(self.add(partial(ComputeQueue, made.parts, made.gpfifo, streams), made.memory))
+            queue.replace_parts(made.parts, made.gpfifo, streams)
+        else:
+            raise TypeError(f"{queue!r} is no queue of {self._card}")
+        # the parts were tried by a queue of their own, which is not used any more
+        self.queues[-1] = queue
+
+    def _copy_parts(self, engine: int, name: str) -> tuple[Made, CopyStreams]:
+        """Return what a copy queue is made of that is not mapped yet."""
+        commands = CopyCommands(self.row)
+        memory = ChannelQueueMemory(self._space, self._where, name)
+        with undone_on_error(memory.free):
+            made = self._join(name, commands, memory, self.channel(memory, engine))
+        return made, CopyStreams(commands, self._owner)
+
+    def _compute_parts(self, name: str) -> tuple[Made, ComputeStreams]:
+        """Return what a compute queue is made of that is not mapped yet."""
         commands = ComputeCommands(self.row)
-        memory = ChannelQueueMemory(self._space, self._where, name := self._free_name("compute"))
+        memory = ChannelQueueMemory(self._space, self._where, name)
         with undone_on_error(memory.free):
             made = self._join(name, commands, memory, self.channel(memory, COMPUTE))
         local = LocalMemory(self.row, self.tpcs, partial(_local_memory, memory))
-        make = partial(ComputeQueue, made.parts, made.gpfifo, ComputeStreams(commands, self._owner, local))
-        return self._set_up(self.add(make, memory))
+        return made, ComputeStreams(commands, self._owner, local)
 
     def _set_up(self, queue: N) -> N:
         """Run what a new channel runs first."""
@@ -131,7 +155,7 @@ class ChannelMaker(QueueMaker):
             doorbell=channel,
             services=self,
         )
-        return Made(parts, gpfifo)
+        return Made(parts, gpfifo, memory)
 
     def map_again(self, queue: CardQueue, cause: Exception) -> None:
         """Make a queue's channel anew after a reset; its memory is unchanged. Undone work fails with `cause`."""

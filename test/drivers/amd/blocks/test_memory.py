@@ -14,8 +14,9 @@ from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.gmc.controller import Gmc
 from ringup.drivers.amd.gmc.page_table import PageTables
 from ringup.drivers.amd.gmc.pte import GFX11
-from ringup.drivers.amd.memory.buffers import USER_START, Memory, Vram
+from ringup.drivers.memory.buffers import USER_START, Memory
 from ringup.drivers.memory.ranges import Ranges
+from ringup.drivers.memory.vram import Vram
 from ringup.errors import DeviceLost, DeviceTimeout, OutOfMemory
 from ringup.silicon import card
 
@@ -59,7 +60,14 @@ class Rig:
         self.gmc.set_context(VMID, self.tables.root_pa)
         self.flushes = 0
         self.memory = Memory(
-            self.card, window, self.vram, self.tables, VMID, flush_tlb=self.flush_tlb, flush_hdp=self.hdp.flush, va=va
+            self.card,
+            window,
+            self.vram,
+            self.tables,
+            VMID,
+            flush_tlb=self.flush_tlb,
+            flush_window=self.hdp.flush,
+            va=va,
         )
 
     def flush_tlb(self, vmid):
@@ -244,7 +252,7 @@ def test_a_mapping_that_cannot_be_flushed_keeps_its_memory(rig):
     def fails():
         raise DeviceTimeout("no answer")
 
-    rig.memory._flush_hdp = fails
+    rig.memory._flush_window = fails
     with pytest.raises(DeviceTimeout):
         rig.memory.alloc(PAGE)
     assert rig.vram.free_bytes == free - PAGE

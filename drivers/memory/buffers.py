@@ -1,10 +1,10 @@
-"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, each at its own
-virtual address.
+"""Buffers of one address space whose page tables the driver writes: VRAM, and host memory that the card reaches over
+the bus, each at its own virtual address.
 
-The CPU writes page tables through the window (BAR 0), which passes the host data path (HDP). First the HDP's flush
-makes the tables reach VRAM, then a flush empties the translation caches (TLB), and only then unmapped memory is used
-again. Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c,
-amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
+The CPU writes page tables through the window into VRAM. First a flush makes the tables reach VRAM, then another empties
+the translation caches (TLB), and only then unmapped memory is used again. Source: amdgpu amdgpu_vm.c,
+amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c, amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb; nouveau
+vmm.c, nvkm_vmm_flush.
 """
 
 from __future__ import annotations
@@ -12,96 +12,56 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ringup.drivers.amd.bus.vram import VRAM_BAR
-from ringup.drivers.amd.gmc.page_table import PageTables, Run
-from ringup.drivers.amd.gmc.pte import PAGE_BYTES, Kind
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.memory.access import Access, Window
-from ringup.drivers.memory.ranges import HUGE_BYTES, Ranges, natural_align
+from ringup.drivers.memory.ranges import Ranges, natural_align
 from ringup.drivers.memory.table import BufferTable, Usage, release_view, whole_size
+from ringup.drivers.memory.vram import PAGE_BYTES, Run, Vram
 from ringup.drivers.transport.seam import Device, DmaMemory, Reaches
 from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
 
 LOG = logging.getLogger(__name__)
-USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
+# where users' buffers lie unless an address space says otherwise; docs/driver.md, "Address spaces of a Radeon"
+USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000
 GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its end is a fault, not a neighbour's damage
 GIANT_BYTES = 1 << 30  # a page of the second directory level
 
 
-class Vram:
-    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and the rest.
+class Tables(Protocol):
+    """The page tables of one address space."""
 
-    The window may show all of it or as little as 256 MiB. Memory that the CPU need not see is taken from the rest while
-    there is some.
-    """
-
-    def __init__(self, start: int, end: int, window_bytes: int) -> None:
-        border = max(start, min(end, window_bytes))
-        self.visible = Ranges(start, border - start, "VRAM in the CPU window")
-        self.hidden = Ranges(border, end - border, "VRAM beyond the CPU window")
-        self._border = border
-
-    @property
-    def visible_end(self) -> int:
-        """Where the part ends that the CPU's window shows, as vram_pa."""
-        return self._border
+    def map(
+        self,
+        gpu_va: int,
+        runs: Iterable[Run],
+        kind: Where,
+        *,
+        cached: bool = ...,
+        writable: bool = ...,
+        executable: bool = ...,
+    ) -> bool:
+        """Map pieces of memory one after another; return whether the translation caches may be stale."""
+        ...
 
     @property
-    def free_bytes(self) -> int:
-        """Bytes that are free in both parts."""
-        return self.visible.free_bytes + self.hidden.free_bytes
+    def root_pa(self) -> int:
+        """Where the root table lies, as vram_pa."""
+        ...
 
-    @property
-    def largest_bytes(self) -> int:
-        """The largest free piece."""
-        return max(self.visible.largest_bytes, self.hidden.largest_bytes)
+    def unmap(self, gpu_va: int, size_bytes: int) -> object:
+        """Unmap a range; the translation caches are stale then."""
+        ...
 
-    def alloc(self, size_bytes: int, *, visible: bool = False, align: int | None = None, holder: str = "") -> int:
-        """Return vram_pa of contiguous memory, by default aligned to its size up to 2 MiB. Raises `OutOfMemory`."""
-        for part in self._parts(visible):
-            vram_pa = part.find(size_bytes, align, holder)
-            if vram_pa is not None:
-                return vram_pa
-        raise OutOfMemory(self._shortage(size_bytes, visible, align, holder))
+    def settle(self) -> None:
+        """Free tables that are no longer used; the translation caches were flushed."""
+        ...
 
-    def alloc_runs(self, size_bytes: int, *, visible: bool = False, holder: str = "") -> list[Run]:
-        """Return memory that page tables join into one range: one piece where possible, else pieces of 2 MiB and more.
-        Visible memory is one piece.
-        """
-        for part in self._parts(visible):
-            vram_pa = part.find(size_bytes, None, holder)
-            if vram_pa is not None:
-                return [(vram_pa, size_bytes)]
-        runs: list[Run] = []
-        rest = size_bytes
-        for part in self._parts(visible) if not visible else ():
-            while rest and (run := _piece(part, rest, holder)):
-                runs.append(run)
-                rest -= run[1]
-        if rest:
-            # ORDER: the pieces taken so far are freed before the error says what is free
-            self.free(*(vram_pa for vram_pa, _ in runs))
-            raise OutOfMemory(self._shortage(size_bytes, visible, None, holder))
-        return runs
-
-    def alloc_page(self) -> int:
-        """Return vram_pa of a page for a page table."""
-        return self.alloc(PAGE_BYTES, visible=True, holder="page tables")
-
-    def free(self, *starts: int) -> None:
-        """Free memory by its vram_pa. Raises `ValueError` for memory that was not allocated."""
-        for vram_pa in starts:
-            (self.hidden if vram_pa >= self._border else self.visible).free(vram_pa)
-
-    def _parts(self, visible: bool) -> tuple[Ranges, ...]:
-        return (self.visible,) if visible else (self.hidden, self.visible)
-
-    def _shortage(self, size_bytes: int, visible: bool, align: int | None, holder: str) -> str:
-        parts = [part for part in self._parts(visible) if part.size_bytes] or [self.visible]
-        return "; ".join(part.shortage(size_bytes, align, holder) for part in parts)
+    def close(self) -> None:
+        """Free all tables."""
+        ...
 
 
 class Held(NamedTuple):
@@ -166,11 +126,11 @@ class Memory:
     """The buffers of `vmid`. The caller gives the page tables and their memory; the hubs must use the tables before
     anything runs.
 
-    `flush_hdp` makes what the CPU wrote through the window reach VRAM; `flush_tlb(vmid)` empties the translation
-    caches.
+    `vmid`: the address space's number for the hardware. `flush_window` makes what the CPU wrote through the window
+    reach VRAM; `flush_tlb(vmid)` empties the translation caches. `vram_bar`: the BAR that shows VRAM from its start on.
 
-    Mapping at addresses where nothing was needs no TLB flush: the caches keep no invalid entry. Unmapping, and mapping
-    where a page or a fault was, flushes; memory and tables are free only after that.
+    Mapping at addresses where nothing was needs no TLB flush where the caches keep no invalid entry: the tables say so.
+    Unmapping, and mapping where a page or a fault was, flushes; memory and tables are free only after that.
     """
 
     def __init__(
@@ -178,17 +138,18 @@ class Memory:
         device: Device,
         window: Window,
         vram: Vram,
-        tables: PageTables,
+        tables: Tables,
         vmid: int,
         *,
         flush_tlb: Callable[[int], None],
-        flush_hdp: Callable[[], None],
+        flush_window: Callable[[], None],
         va: Ranges | None = None,
+        vram_bar: int = 0,
     ) -> None:
         self.vram, self.tables, self.vmid = vram, tables, vmid
         self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
         self._device, self._window = device, window
-        self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
+        self._flush_tlb, self._flush_window, self._vram_bar = flush_tlb, flush_window, vram_bar
         # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = _anybody
         self.table: BufferTable[Held] = BufferTable()
@@ -301,7 +262,7 @@ class Memory:
         joined = JoinedMemory()
         with undone_on_error(joined.free):
             for vram_pa, size in held.runs:
-                joined.add(device.reach(self._device, VRAM_BAR, vram_pa, size))
+                joined.add(device.reach(self._device, self._vram_bar, vram_pa, size))
         return joined
 
     def _take_back(self, buffer: Buffer, how: str) -> None:
@@ -420,7 +381,7 @@ class Memory:
         buffer, mapped = held.buffer, held.mapped_bytes
         if align is None:
             align = natural_align(mapped, GIANT_BYTES)
-        kind: Kind = buffer.where
+        kind = buffer.where
         try:
             gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
         except (OutOfMemory, ValueError):
@@ -467,7 +428,7 @@ class Memory:
         reused.
         """
         self._stale = self._stale or stale
-        self._flush_hdp()
+        self._flush_window()
         if self._stale:
             self._flush_tlb(self.vmid)
             self.tables.settle()
@@ -495,16 +456,3 @@ def _cut(runs: Iterable[Run], start: int, end: int) -> list[Run]:
 
 def _anybody() -> None:
     """Keep nobody from it."""
-
-
-def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:
-    """Take a large piece of what is wanted: all of it, or as many times 2 MiB as the largest free piece holds
-    aligned.
-    """
-    most = min(rest_bytes, part.largest_bytes)
-    whole = most - most % HUGE_BYTES
-    for size in (rest_bytes if most == rest_bytes else 0, whole, whole - HUGE_BYTES):
-        vram_pa = part.find(size, None, holder) if size > 0 else None
-        if vram_pa is not None:
-            return vram_pa, size
-    return None
