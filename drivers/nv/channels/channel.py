@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from ringup.autogen.nv import rm_alloc
+from ringup.autogen.nv import mmu, rm_alloc
 from ringup.autogen.nv import rm_ctrl_2080_fifo as copy_engines
 from ringup.autogen.nv import rm_ctrl_channel as controls
 from ringup.autogen.nv.mmu import NV_VIRTUAL_FUNCTION_DOORBELL
@@ -49,6 +49,7 @@ COPY_PARAMS_VERSION = 1
 # a limit of ours for what GSP-RM asks for
 MAX_METHOD_BYTES = 1 << 20
 TOKEN_RUNLIST_SHIFT = 16
+ENABLES, ENABLE = "runlist_doorbell", "NV_VIRTUAL_FUNCTION_DOORBELL_RUNLIST_DOORBELL_ENABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,17 @@ class ChannelParts:
         self.method_bytes: int = told.size
         block = Block(objects.registers, "doorbells", VIRTUAL_FUNCTION)
         self.doorbell_at = block.address(NV_VIRTUAL_FUNCTION_DOORBELL)
+        # chips whose doorbells are enabled by a bit that is 1
+        field = block.typed(NV_VIRTUAL_FUNCTION_DOORBELL).FIELDS.get(ENABLES)
+        own = mmu.VALUES.get(objects.registers.chip.facts, {})
+        enable = own.get(ENABLE, mmu.NV_VIRTUAL_FUNCTION_DOORBELL_RUNLIST_DOORBELL_ENABLE)
+        self._enable = enable << field.lo if field is not None else 0
+
+    def token(self, engine: Engine, number: int) -> int:
+        """Return what rings a channel's doorbell. Source: OGKM kernel_fifo_gv100.c and kernel_fifo_gb202.c,
+        kfifoGenerateWorkSubmitTokenHal; Linux nouveau, r535_chan_doorbell_handle.
+        """
+        return self._enable | engine.runlist << TOKEN_RUNLIST_SHIFT | number
 
     def make_golden(self) -> None:
         """Let the card make the picture of a fresh context, on a channel of its own. Once is enough."""
@@ -223,7 +235,7 @@ class Channel:
                 self.handle, self._class, self._class_params(), f"making the object of {self.engine_name}"
             )
             self._object.schedule()
-        self.token = self._engine.runlist << TOKEN_RUNLIST_SHIFT | self.number
+        self.token = parts.token(self._engine, self.number)
 
     def _class_params(self) -> Any:
         if self._engine.is_graphics:
