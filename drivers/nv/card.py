@@ -12,7 +12,6 @@ from typing import Any
 from ringup.autogen.linux import pci
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown
-from ringup.drivers.device_store import DeviceStore
 from ringup.drivers.memory.buffers import Memory
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.nv.bus import timer
@@ -25,7 +24,8 @@ from ringup.drivers.nv.channels.queues import GspQueues
 from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.lifecycle.bringup import Bringup
 from ringup.drivers.nv.memory.space import Space
-from ringup.drivers.nv.observe import GspReport, GspStats
+from ringup.drivers.nv.observe.bare import GspReport, GspStats
+from ringup.drivers.nv.observe.pending import pending
 from ringup.drivers.nv.rm.facts import CardFacts
 from ringup.drivers.nv.verbs import CHANNEL_RUNG, SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
@@ -56,17 +56,19 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         *,
         firmware: Path | str | Iterable[Path | str] = (),
         release: str | None = None,
+        rom: bytes | None = None,
         watch: Watcher | None = None,
     ) -> None:
         """Bring the card up. `firmware`: one or several files or folders that come before the system's. `release`: of
-        that firmware, such as "535.113.01"; None: the best known one. `watch` is called for every stage.
+        that firmware, such as "535.113.01"; None: the best known one. `rom`: the VBIOS' images, where `card.rom` of an
+        earlier start has them: to read them takes most of a start. `watch` is called for every stage.
 
         Raises a `RingupError` that names the failing stage; the card is torn down then.
         """
         super().__init__(device)
         self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
         self._release, self._watch = release, watch
-        self._rom: bytes | None = None
+        self.rom = rom
         self.rungs: list[Rung] = []
         self._looks = self._interrupts = 0
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
@@ -84,13 +86,13 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         stages = Stages(device.name, device.clock, self._watch, patience=patience_with(device))
         self.stages, self.fault = stages.done, None
         self._mistakes.forget()
-        store = DeviceStore(device, Store(explicit=self._explicit))
-        self._bringup = start = Bringup(device, stages, store, release=self._release, rom=self._rom)
+        store = Store(explicit=self._explicit)
+        self._bringup = start = Bringup(device, stages, store, release=self._release, rom=self.rom)
         self._running: Running | None = None
         self._space: Space | None = None
         try:
             start.run()
-            self._rom, self._running = start.rom, start.running
+            self.rom, self._running = start.rom, start.running
             self._prepare(stages, start.running)
             with stages.stage("making queues", QUEUES_US):
                 self._make_queues(replaced)
@@ -135,10 +137,15 @@ class GspCard(AnyNvidia[Device, GspQueues]):
     def _abandon(self) -> None:
         """Stop what was started, as far as possible. An error is being raised already, so those here are logged."""
         with Teardown(f"{self.name}: stopping what was started", logged=RingupError, kept=()) as teardown:
-            if self._space is not None:
-                teardown.attempt(self._space.close)
-            if self._running is not None:
-                teardown.attempt(self._running.stop)
+            self._end(teardown, "freed")
+
+    def _end(self, teardown: Teardown, how: str) -> None:
+        """End GSP-RM, then free memory. ORDER: host memory is free only when the card is off the bus."""
+        running, space = self._running, self._space
+        if running is not None:
+            teardown.attempt(running.stop)
+        if space is not None:
+            teardown.attempt(lambda: space.lose(how))
 
     # --- what it is -------------------------------------------------------------------------------------------------
     @property
@@ -263,8 +270,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
 
     def stands(self, queue: CardQueue) -> Sequence[str]:
         """Say where a queue's channel stands."""
-        at = queue.position()
-        return [f"{queue.hardware} has fetched entry {at.rptr_bytes // 8} of {at.wptr_bytes // 8}"]
+        return pending(queue, self.facts.row, self.memory)
 
     # --- errors -----------------------------------------------------------------------------------------------------
     def stopped_for(self, queue: CardQueue) -> RingupError | None:
@@ -363,9 +369,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
             program.lose(how)
         self._programs.clear()
         with Teardown(f"{self.name}: ending GSP-RM", logged=RingupError, kept=()) as teardown:
-            teardown.attempt(self.running.stop)
-        if self._space is not None:
-            self._space.lose(how)
+            self._end(teardown, how)
         self._stopped.clear()
         self.owner.refuse(cause)
         # a new owner distinguishes new streams from those that were begun before
@@ -381,15 +385,8 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         self._closed = True
         close_queues: Callable[[], None] = partial(self._queues.close, patient=self.fault is None)
         with Teardown(f"{self.name}: closing", logged=RingupError, kept=()) as teardown:
-            calm = teardown.attempt(close_queues)
-            space = self._space
-            if space is not None:
-                if calm and not self.device.lost:
-                    teardown.attempt(self._parts.contexts.close)
-                    teardown.attempt(space.close)
-                else:
-                    space.lose("freed")
-            teardown.attempt(self.running.stop)
+            teardown.attempt(close_queues)
+            self._end(teardown, "freed")
             self._log_mistakes()
             teardown.attempt(self.device.close)
 

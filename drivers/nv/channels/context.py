@@ -153,12 +153,6 @@ class GraphicsContexts:
         _, own = self._promote(channel, self._buffers, golden=False)
         return own
 
-    def close(self) -> None:
-        """Free what channels share. ORDER: after the last channel. Twice is harmless."""
-        shared = [one.shared for one in self._buffers if one.shared is not None]
-        self._buffers = []
-        self._space.free_private(*shared)
-
     def _sizes(self) -> list[ContextBuffer]:
         objects = self._objects
         told = objects.internal.ask(

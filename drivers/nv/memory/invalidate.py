@@ -13,6 +13,8 @@ from ringup.drivers.nv.bus.registers import VIRTUAL_FUNCTION, Block, Registers
 
 # TIMEOUT: Linux nouveau's own bound, tu102_vmm_flush
 INVALIDATE_US = 2_000_000
+# it takes a few microseconds, so the first read mostly finds it done
+INVALIDATE_POLL_US = 50
 # the registers hold an address in 4 KiB, this many bits of it in the lower one
 PDB_SHIFT, LOWER_BITS = 12, 28
 
@@ -38,5 +40,6 @@ class MmuCaches:
             lambda seen: not seen.trigger,
             INVALIDATE_US,
             f"invalidating the translations of the page tables at {root_pa:#x}",
+            poll_us=INVALIDATE_POLL_US,
             advice="; reset the card",
         )

@@ -172,16 +172,9 @@ class Space:
                 self.memory.va.free(one.gpu_va)
             self.vram.free(one.vram_pa)
 
-    def close(self, how: str = "freed") -> None:
-        """Free all memory. ORDER: no channel uses it any more, and GSP-RM still runs."""
-        self.memory.close(how)
-        if not self._lost:
-            self.window.close()
-
     def lose(self, how: str) -> None:
-        """Forget the memory of a card that was reset or is gone: nothing is written to it any more."""
+        """Free all memory of a card whose GSP-RM has ended, or that is gone: nothing is written to it any more."""
         self._lost = True
-        self.window.abandon()
         self.memory.close(how)
 
     def _flush(self) -> None:

@@ -47,20 +47,20 @@ class VramWindow:
     ) -> None:
         """`root_pa`: where GSP-RM has put the root of the BAR's page tables."""
         self.size_bytes = size_bytes
-        self.visible_bytes = self._mapped_bytes = vram.visible_end
-        self._device, self._pramin, self._caches, self._root_pa = device, pramin, caches, root_pa
+        self.visible_bytes = vram.visible_end
+        self._device, self._pramin = device, pramin
         self._bar = bar_of(device)
-        self._memory = TableMemory(vram)
-        self._tables = PageTables(
+        memory = TableMemory(vram)
+        tables = PageTables(
             fmt,
             pramin.write,
-            self._memory.alloc,
-            free_table=self._memory.free,
+            memory.alloc,
+            free_table=memory.free,
             barrier=lambda: self._settle(root_pa),
             root_pa=root_pa,
         )
         if self.visible_bytes:
-            self._tables.map(0, [(0, self.visible_bytes)], Flags(atomics=False))
+            tables.map(0, [(0, self.visible_bytes)], Flags(atomics=False))
             self._settle(root_pa)
             caches.invalidate(root_pa, hub_only=True)
 
@@ -91,19 +91,6 @@ class VramWindow:
         """Make what was written through the BAR reach VRAM: a read does not overtake writes."""
         if self.visible_bytes:
             self._bar.read32(0)
-
-    def close(self) -> None:
-        """Take the mapping down, so that nothing of GSP-RM's points to memory that is used anew. Twice is harmless."""
-        if self.visible_bytes:
-            self.visible_bytes = 0
-            self._tables.unmap(0, self._mapped_bytes)
-            self._settle(self._root_pa)
-            self._caches.invalidate(self._root_pa, hub_only=True)
-            self._tables.close()
-
-    def abandon(self) -> None:
-        """Forget the window of a card that was reset or is gone."""
-        self.visible_bytes = 0
 
     @cached_property
     def _map(self) -> memoryview | None:

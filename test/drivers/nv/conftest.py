@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from ringup.drivers.nv.card import GspCard
 from ringup.drivers.nv.lifecycle.bringup import Bringup
 from ringup.drivers.stages import Stages
 from ringup.firmware.store import Store
@@ -55,3 +56,22 @@ def bench():
     yield make
     for one in made:
         assert not one.model.violations
+
+
+@pytest.fixture
+def bare(virtual_card):
+    """`bare("ga102", model=…)` starts a card as `ringup.open` does; `card.device` is the model. At the end each card is
+    closed, and the models have seen no mistake that the test has not taken.
+    """
+    cards = []
+
+    def make(chip="ga102", *, model=None, **options):
+        model = model or virtual_card(chip)
+        card = GspCard(model, rom=ROMS.get(model.name), **options)
+        ROMS[model.name] = card.rom
+        cards.append(card)
+        return card
+
+    yield make
+    for card in cards:
+        card.close()

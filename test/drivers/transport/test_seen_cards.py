@@ -16,11 +16,11 @@ TB = "sys/bus/thunderbolt/devices"
 
 
 def test_cards_without_a_driver_are_listed_as_such(machine):
-    machine.add("0000:03:00.0", ids=(0x10DE, 0x2684), group="12")
+    machine.add("0000:03:00.0", ids=(0x10DE, 0x1B06), group="12")
     machine.add("0000:04:00.0", ids=(0x1002, 0x687F), group="13")
     machine.add("0000:05:00.0", ids=(0x1002, 0x744C), group="14", driver="vfio-pci")
     nvidia, vega, navi31 = pci.find(machine.kernel)
-    assert nvidia.skipped == "seen, not supported: there is no driver for NVIDIA cards yet"
+    assert nvidia.skipped.startswith("seen, not supported: device 0x1b06 has a chip from before Turing")
     assert vega.skipped.startswith("seen, not supported: there is no driver for Vega 10; ringup drives Radeon RX 7000")
     assert navi31.skipped == ""
 

@@ -171,7 +171,7 @@ def test_a_manifest_without_an_end_is_not_read_to_it(capsys):
 @pytest.mark.parametrize(
     ("vendor", "device", "reason"),
     [
-        ("0x10de", "0x2684", "there is no driver for NVIDIA cards yet"),
+        ("0x10de", "0x1b06", "device 0x1b06 has a chip from before Turing, which has no GSP; "),
         ("0x1002", "0x687f", "there is no driver for Vega 10; ringup drives Radeon RX 7000 and RX 9000 cards"),
         ("0x1002", "0x15bf", "there is no driver for Phoenix, a processor with graphics; "),
         ("0x1002", "0x1fff", "there is no driver for a processor with graphics; "),

@@ -1,0 +1,224 @@
+"""Mistakes of programs, and trouble of a bare card: each is one clear error, and the card works again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nvidia_code import sass_programs
+
+from ringup.drivers.nv.card import CARD_RUNG
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.queues.timeline import Point
+
+COMPUTING = ("tu102", "ga100", "ga102", "ad102")
+NOWHERE = 0x7F_0000_0000
+COMMAND, MASTER = 4, 4  # the command register, and its bit for bus mastering
+
+
+def program(card):
+    return card.load(sass_programs.cubin(card.target), "sass_programs")
+
+
+def submit(card, kernel, args, block=32):
+    stream = card.compute.stream()
+    stream.dispatch(kernel, 1, block, args)
+    return card.compute.submit(stream)
+
+
+def works(card):
+    """Check that a card copies and computes."""
+    cell = card.alloc(4096)
+    card.copy.fill(cell, 0).wait()
+    submit(card, program(card)["counts"], [cell]).wait()
+    assert (card.copy.download_array(cell, "u4", 1) == np.uint32(32)).all()
+
+
+@pytest.mark.parametrize("chip", COMPUTING)
+def test_a_page_fault_names_address_and_channel_and_leaves_others_alone(bare, chip):
+    card = bare(chip)
+    kernels, cell = program(card), card.alloc(4096, name="cell")
+    with pytest.raises(DeviceFault, match=r"stopped channel 0 of the graphics engine: Xid 31 .*in no buffer") as seen:
+        submit(card, kernels["counts"], [NOWHERE]).wait(1)
+    assert f"{NOWHERE:#x} is" in str(seen.value)
+    # all work is refused until the reset, with the same cause
+    with pytest.raises(DeviceFault, match="Xid 31"):
+        card.copy.fill(cell, 1)
+    report = card.report()
+    assert "Xid 31" in report.cause
+    assert any("Xid 31" in line for line in report.errors)
+    assert "RC_TRIGGERED" in report.events
+    assert report.queues[0].submitted > report.queues[0].completed
+    assert [rung.error for rung in card.reset()] == [""]
+    card.copy.fill(cell, 0).wait()
+    submit(card, kernels["counts"], [cell]).wait()
+    assert card.copy.download_array(cell, "u4", 1)[0] == 32
+    assert card.stats().faults == card.stats().resets == 1
+
+
+@pytest.mark.parametrize("chip", ["ga102", "gh100", "gb202"])
+def test_a_fault_of_a_copy_names_its_engine_and_memory_stays(bare, chip):
+    card = bare(chip)
+    kept = card.alloc(4096)
+    card.copy.fill(kept, 5).wait()
+    stream = card.copy.stream()
+    stream.copy(NOWHERE, NOWHERE + 4096, 64)
+    with pytest.raises(DeviceFault, match=r"copy engine 0: Xid 31"):
+        card.copy.submit(stream).wait(1)
+    assert card.reset()[0].survived
+    assert card.copy.download(kept, None, 0, 4) == b"\5\0\0\0"
+
+
+def test_running_over_a_buffers_end_is_a_fault_that_names_it(bare):
+    card = bare()
+    buffer = card.alloc(4096, name="short")
+    with pytest.raises(DeviceFault, match="0x0 bytes behind the end of <Buffer 'short'"):
+        submit(card, program(card)["counts"], [buffer.gpu_va + 4096]).wait(1)
+    card.reset()
+
+
+def test_a_program_that_writes_to_itself_is_a_fault_once_it_is_protected(bare):
+    card = bare()
+    buffer = card.alloc(8192, name="constants")
+    card.copy.fill(buffer, 1).wait()
+    card.memory.write_protect(buffer, [(4096, 4)])
+    card.copy.fill(buffer, 2, 4096, 4).wait()
+    with pytest.raises(DeviceFault, match="byte 0x0 of <Buffer 'constants'"):
+        card.copy.fill(buffer, 2, 0, 4).wait(1)
+    card.reset()
+    assert card.copy.download(buffer, None, 0, 1) == b"\1"
+    assert card.copy.download(buffer, None, 4096, 1) == b"\2"
+
+
+def test_a_semaphore_that_never_comes_is_bounded_and_named(bare):
+    card = bare()
+    stream = card.copy.stream()
+    stream.wait_for(Point(card.compute.timeline, card.compute.timeline.last + 5))
+    point = card.copy.submit(stream)
+    with pytest.raises(DeviceTimeout, match=r"copy 0: it stood at \d+ .* for 0.05 s") as seen:
+        point.wait(0.05)
+    assert any("a semaphore that waits for" in note for note in seen.value.__notes__)
+    card.reset()
+    with pytest.raises(DeviceHung, match="was reset before the work was done"):
+        point.wait()
+    works(card)
+
+
+def test_a_kernel_that_never_ends_is_ended_by_a_reset(bare):
+    card = bare()
+    cell = card.alloc(4096, "host")
+    point = submit(card, program(card)["spin"], [cell], block=1)
+    with pytest.raises(DeviceTimeout, match="compute"):
+        point.wait(0.01)
+    card.reset()
+    with pytest.raises(DeviceHung):
+        point.wait()
+    works(card)
+
+
+@pytest.mark.parametrize("chip", COMPUTING)
+def test_a_reset_of_the_card_loses_memory_and_keeps_queues(bare, chip):
+    card = bare(chip)
+    buffer, kernels, queue = card.alloc(4096, name="old"), program(card), card.compute
+    card.copy.fill(buffer, 1).wait()
+    assert [str(rung) for rung in card.reset(CARD_RUNG)] == ["card: verified; survived: nothing"]
+    with pytest.raises(ValueError, match="was lost in a reset of the card"):
+        card.copy.fill(buffer, 1)
+    with pytest.raises(ValueError, match="was lost in a reset of the card"):
+        submit(card, kernels["counts"], [0])
+    assert card.compute is queue
+    works(card)
+    assert "reset: card: verified" in str(card.report())
+
+
+def test_a_gsp_rm_that_stays_silent_is_started_anew(bare):
+    card = bare()
+    card.device.faults.inject("gsp_silent", 1)
+    with pytest.raises(DeviceTimeout, match="GSP-RM's answer to GSP_RM_ALLOC"):
+        card.new_copy_queue(1)
+    # nothing is wrong with the queues there are
+    with card.alloc(64, "host") as buffer:
+        card.copy.fill(buffer, 3).wait()
+    rungs = card.reset()
+    assert [bool(rung.error) for rung in rungs] == [True, False]
+    assert rungs[0].name == "channel"
+    assert "GSP_RM_ALLOC failed before" in rungs[0].error
+    works(card)
+
+
+def test_a_gsp_rm_that_crashes_is_an_error_and_started_anew(bare):
+    card = bare()
+    card.device.faults.inject("gsp_crash", 1)
+    with pytest.raises(DeviceHung, match="GSP's processor has stopped"):
+        card.new_copy_queue(1)
+    assert card.reset(CARD_RUNG)
+    works(card)
+
+
+def test_an_invalidation_that_never_ends_is_bounded(bare):
+    card = bare()
+    card.device.faults.inject("invalidate_stuck", 1)
+    with pytest.raises(DeviceTimeout, match=r"invalidating the translations .* for 2000 ms"):
+        card.alloc(4096)
+    card.reset(CARD_RUNG)
+    works(card)
+
+
+def test_waits_end_without_interrupts(bare):
+    card = bare()
+    card.device.faults.inject("lost_interrupt")
+    works(card)
+
+
+@pytest.mark.parametrize("chip", ["ga102", "gh100"])
+def test_a_lost_card_fails_its_work_and_can_be_closed(bare, chip):
+    card = bare(chip)
+    buffer = card.alloc(4096)
+    card.device.unplug()
+    with pytest.raises(DeviceLost):
+        card.copy.fill(buffer, 1).wait(1)
+    with pytest.raises(DeviceLost):
+        card.reset()
+    assert card.report().unreachable == "the card is gone"
+    card.close()
+    assert card.report().unreachable == "the card was closed"
+
+
+@pytest.mark.parametrize(("chip", "memory"), [("ga102", True), ("ga102", False), ("gh100", True), ("gb202", False)])
+def test_a_card_of_a_killed_process_starts(bare, chip, memory):
+    first = bare(chip)
+    model, buffer = first.device, first.alloc(4096)
+    first.copy.fill(buffer, 1)
+    model.kill_holder(memory=memory)
+
+    def watch(stage):
+        # until now, what the dead process has started accesses its freed memory
+        if stage == "preparing memory":
+            model.violations.clear()
+
+    second = bare(chip, model=model, watch=watch)
+    assert second.info.found.startswith("a GSP-RM runs")
+    with second.alloc(4096) as cell:
+        second.copy.fill(cell, 9).wait()
+        assert second.copy.download(cell, None, 0, 4) == b"\x09\0\0\0"
+    # the dead process does nothing any more
+    first._closed = True
+
+
+@pytest.mark.parametrize("fault", ["rm_status", "gsp_silent"])
+def test_a_start_that_fails_names_its_stage_and_leaves_a_card_that_starts(bare, virtual_card, fault):
+    model = virtual_card("ga102")
+
+    def watch(stage):
+        if stage == "opening the memory":
+            model.faults.inject(fault, 0x22 if fault == "rm_status" else -1)
+
+    with pytest.raises(RingupError, match=r"^virtual:ga102: (opening the memory|making objects of GSP-RM): "):
+        bare(model=model, watch=watch)
+    assert not model.config.read(COMMAND, 2) & MASTER
+    model.faults.clear()
+    works(bare(model=model))
+
+
+def test_another_reset_is_refused(bare):
+    with pytest.raises(ValueError, match="it has channel, card"):
+        bare().reset("mode1")
