@@ -71,6 +71,12 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         self.rom = rom
         self.rungs: list[Rung] = []
         self._looks = self._interrupts = 0
+        # of the last start that came so far; `_up` while GSP-RM runs for it
+        self._running: Running | None = None
+        self._space: Space | None = None
+        self._up = False
+        # queues that a reset has not made anew yet
+        self._unreplaced: list[CardQueue] = []
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
         self._pci_id = ":".join(f"{one:04x}" for one in ids)
         # mistakes that the caller was given
@@ -88,12 +94,11 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         self._mistakes.forget()
         store = Store(explicit=self._explicit)
         self._bringup = start = Bringup(device, stages, store, release=self._release, rom=self.rom)
-        self._running: Running | None = None
-        self._space: Space | None = None
         try:
             start.run()
             self.rom, self._running = start.rom, start.running
             self._prepare(stages, start.running)
+            self._up = True
             with stages.stage("making queues", QUEUES_US):
                 self._make_queues(replaced)
             with stages.stage("testing the queues", 2 * SELF_TEST_US):
@@ -142,6 +147,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
     def _end(self, teardown: Teardown, how: str) -> None:
         """End GSP-RM, then free memory. ORDER: host memory is free only when the card is off the bus."""
         running, space = self._running, self._space
+        self._up = False
         if running is not None:
             teardown.attempt(running.stop)
         if space is not None:
@@ -280,19 +286,18 @@ class GspCard(AnyNvidia[Device, GspQueues]):
 
     def _take_in(self) -> None:
         """Serve interrupts and events, then note which channels were stopped."""
+        if not self._up:
+            return
         try:
             if not self.running.tree.serve():
                 self.running.poll()
         except (DeviceLost, DeviceHung) as error:
             self._fail(error)
             return
-        found = self._faults_seen.take(self.name)
-        if found is not None and self.fault is None and not isinstance(found, DeviceLost):
-            super()._take_in()
-            if self.fault is None:
-                self._fail(found)
-            return
+        other = self._faults_seen.take(self.name)
         super()._take_in()
+        if other is not None and self.fault is None:
+            self._fail(other)
 
     def _look(self, last: bool) -> None:
         super()._look(last)
@@ -302,9 +307,13 @@ class GspCard(AnyNvidia[Device, GspQueues]):
 
     def _glance(self, looked: bool) -> bool:
         self.owner.check()
-        if self.fault is not None:
+        if self.fault is not None or not self._up:
             return True
-        return self._faults_seen.pending
+        try:
+            return self._faults_seen.pending
+        except (DeviceLost, DeviceHung) as error:
+            self._fail(error)
+            return True
 
     def _check_there(self, doing: str) -> None:
         try:
@@ -335,7 +344,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         if first not in RUNGS:
             raise ValueError(f"{self.name} has no reset {first!r}; it has {', '.join(RUNGS)}")
         tried: list[Rung] = []
-        if first == CHANNEL_RUNG:
+        if first == CHANNEL_RUNG and self._up:
             try:
                 tried += super().reset()
             except (DeviceHung, DeviceTimeout) as error:
@@ -362,7 +371,9 @@ class GspCard(AnyNvidia[Device, GspQueues]):
     def _restart(self, cause: RingupError) -> None:
         """End GSP-RM, and come up again; queues go on as the same objects."""
         how = f"lost in a reset of the card ({CARD_RUNG})"
-        queues = [queue for queue in self._queues.queues if not queue.closed]
+        # an earlier try may have failed before all queues had new parts
+        queues = self._unreplaced or [queue for queue in self._queues.queues if not queue.closed]
+        self._unreplaced = queues
         for queue in queues:
             queue.lose(cause, how)
         for program in list(self._programs.values()):
@@ -375,6 +386,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         # a new owner distinguishes new streams from those that were begun before
         self.owner = Owner(self.name)
         self._start(queues)
+        self._unreplaced = []
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:

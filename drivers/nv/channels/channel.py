@@ -119,7 +119,7 @@ class ChannelParts:
         area = self.space.alloc_vram(NV_RAMIN_ALLOC_SIZE, "user area")
         try:
             made.make(0, NV_RAMIN_ALLOC_SIZE // 8, area, FBMEM, 0)
-            own = self.contexts.make_golden(made.handle)
+            self.contexts.make_golden(made.handle, own)
         finally:
             made.drop(*own)
             self.space.vram.free(area)
@@ -230,7 +230,7 @@ class Channel:
         with undone_on_error(self._drop):
             self._object.make(memory.gpfifo_va, memory.entries, userd + memory.userd_at, SYSMEM, self.number)
             if self._engine.is_graphics:
-                self._contexts = parts.contexts.enter(self.handle)
+                parts.contexts.enter(self.handle, self._contexts)
             parts.objects.client.alloc(
                 self.handle, self._class, self._class_params(), f"making the object of {self.engine_name}"
             )
@@ -266,6 +266,11 @@ class Channel:
         with Teardown("taking a channel off", kept=RingupError) as teardown:
             teardown.attempt(lambda: self._object.drop(*contexts))
         if number >= 0:
+            # events of this channel are none of the next one's with its number
+            triggered = self._parts.objects.running.triggered
+            kept = [one for one in triggered if one.channel != number]
+            triggered.clear()
+            triggered.extend(kept)
             self._parts.numbers.give_back(number)
 
     def position(self) -> Position:

@@ -14,7 +14,6 @@ from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm_ctrl_0080 as properties
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
-from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.memory.vram import PAGE_BYTES
 from ringup.drivers.nv.channels.objects import CardObjects
 from ringup.drivers.nv.memory.space import PrivateMemory, Space
@@ -134,24 +133,22 @@ class GraphicsContexts:
         """The 3D class of the card."""
         return GRAPHICS_CLASSES[self._objects.facts.row.compute_class]
 
-    def make_golden(self, channel: int) -> list[PrivateMemory]:
-        """Let GSP-RM make the picture of a fresh context on a channel that is not used for anything else; return what
-        is free once the channel is.
+    def make_golden(self, channel: int, own: list[PrivateMemory]) -> None:
+        """Let GSP-RM make the picture of a fresh context on a channel that is not used for anything else.
+
+        What goes into `own` is free once the channel is, also after an error.
         """
         buffers = self._sizes()
-        kept, own = self._promote(channel, buffers, golden=True)
-        with undone_on_error(lambda: self._space.free_private(*kept, *own)):
-            handle = self._objects.client.alloc(
-                channel, self.graphics_class, None, "making the first context of the graphics engine"
-            )
-            self._objects.client.free(handle)
+        self._promote(channel, buffers, own, golden=True)
+        client = self._objects.client
+        client.free(client.alloc(channel, self.graphics_class, None, "making the first context of the graphics engine"))
+        kept = [one.shared for one in buffers if one.shared is not None]
+        own[:] = [piece for piece in own if piece not in kept]
         self._buffers = buffers
-        return own
 
-    def enter(self, channel: int) -> list[PrivateMemory]:
-        """Give a channel a context; return its memory, which is freed after the channel."""
-        _, own = self._promote(channel, self._buffers, golden=False)
-        return own
+    def enter(self, channel: int, own: list[PrivateMemory]) -> None:
+        """Give a channel a context. Its memory goes into `own`, and stays mapped until the channel is freed."""
+        self._promote(channel, self._buffers, own, golden=False)
 
     def _sizes(self) -> list[ContextBuffer]:
         objects = self._objects
@@ -177,43 +174,36 @@ class GraphicsContexts:
             found.append(ContextBuffer(kind, size, max(align, PAGE_BYTES)))
         return found
 
-    def _promote(
-        self, channel: int, buffers: list[ContextBuffer], *, golden: bool
-    ) -> tuple[list[PrivateMemory], list[PrivateMemory]]:
-        """Tell GSP-RM of a channel's buffers; return the shared ones that were made here, and the channel's own."""
-        client, space = self._objects.client, self._space
+    def _promote(self, channel: int, buffers: list[ContextBuffer], own: list[PrivateMemory], *, golden: bool) -> None:
+        """Tell GSP-RM of a channel's buffers; what is allocated for it goes into `own`."""
+        client = self._objects.client
         params = client.make(
             gpu.NV2080_CTRL_GPU_PROMOTE_CTX_PARAMS,
             engineType=ENGINE_GRAPHICS,
             hChanClient=client.root,
             hObject=channel,
         )
-        kept: list[PrivateMemory] = []
-        own: list[PrivateMemory] = []
-        with undone_on_error(lambda: space.free_private(*kept, *own)):
-            for one in buffers:
-                kind = one.kind
-                made = golden or not kind.shared
-                if kind.golden_only and not golden:
-                    continue
-                entry = params.promoteEntry[params.entryCount]
-                entry.bufferId = kind.number
-                if made:
-                    piece = self._alloc(one, mapped=not golden or kind.mapped_in_golden)
-                    (kept if kind.shared else own).append(piece)
-                    if kind.shared:
-                        one.shared = piece
-                    if kind.initialized:
-                        entry.bInitialize, entry.physAttr = 1, IN_VRAM
-                        entry.gpuPhysAddr, entry.size = piece.vram_pa, one.size_bytes
-                else:
-                    piece = self._shared(one)
-                entry.gpuVirtAddr, entry.bNonmapped = piece.gpu_va, int(not piece.gpu_va)
-                params.entryCount += 1
-            client.control(
-                self._objects.subdevice, gpu.NV2080_CTRL_CMD_GPU_PROMOTE_CTX, params, "giving a channel its context"
-            )
-        return kept, own
+        for one in buffers:
+            kind = one.kind
+            if kind.golden_only and not golden:
+                continue
+            entry = params.promoteEntry[params.entryCount]
+            entry.bufferId = kind.number
+            if golden or not kind.shared:
+                piece = self._alloc(one, mapped=not golden or kind.mapped_in_golden)
+                own.append(piece)
+                if kind.shared:
+                    one.shared = piece
+                if kind.initialized:
+                    entry.bInitialize, entry.physAttr = 1, IN_VRAM
+                    entry.gpuPhysAddr, entry.size = piece.vram_pa, one.size_bytes
+            else:
+                piece = self._shared(one)
+            entry.gpuVirtAddr, entry.bNonmapped = piece.gpu_va, int(not piece.gpu_va)
+            params.entryCount += 1
+        client.control(
+            self._objects.subdevice, gpu.NV2080_CTRL_CMD_GPU_PROMOTE_CTX, params, "giving a channel its context"
+        )
 
     def _shared(self, one: ContextBuffer) -> PrivateMemory:
         """Return a buffer that channels share, with an address."""

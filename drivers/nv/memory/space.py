@@ -90,6 +90,8 @@ class Space:
     def __init__(self, registers: Registers, static: StaticInfo, row: GenerationRow) -> None:
         """Raises `DeviceHung` for memory that GSP-RM tells nonsense of, `NotSupported` for a card without a window."""
         device, name = registers.device, registers.device.name
+        if static.bar1_pde_base % PAGE_BYTES or not 0 < static.bar1_pde_base < static.fb_bytes:
+            raise DeviceHung(f"{name}: GSP-RM tells of page tables at {static.bar1_pde_base:#x}; reset the card")
         usable = usable_regions(static.regions, static.fb_bytes, name)
         first, end = usable[0][0], sum(usable[-1])
         self.vram = Vram(first, end, shown_bytes(device, end))
@@ -200,12 +202,13 @@ def usable_regions(regions: Iterable[FbRegion], fb_bytes: int, name: str) -> lis
     usable: list[Run] = []
     at = 0
     for one in sorted(regions, key=lambda region: region.base):
-        if one.base < at or one.limit < one.base or one.limit >= fb_bytes:
+        if one.base < at or one.limit < one.base:
             raise DeviceHung(
                 f"{name}: GSP-RM tells of a region of memory from {one.base:#x} to {one.limit:#x}; reset the card"
             )
         at = one.limit + 1
-        start, end = -(-one.base // PAGE_BYTES) * PAGE_BYTES, at // PAGE_BYTES * PAGE_BYTES
+        start = -(-one.base // PAGE_BYTES) * PAGE_BYTES
+        end = min(at, fb_bytes) // PAGE_BYTES * PAGE_BYTES
         if not one.reserved and not one.protected and start < end:
             usable.append((start, end - start))
     if not usable:

@@ -154,6 +154,36 @@ def test_a_gsp_rm_that_crashes_is_an_error_and_started_anew(bare):
     works(card)
 
 
+def test_a_reset_that_fails_can_be_tried_again(bare):
+    card = bare()
+    extra, compute = card.new_copy_queue(1), card.compute
+    card.device.faults.inject("gsp_no_start", -1)
+    with pytest.raises(DeviceTimeout, match="waiting for GSP-RM"):
+        card.reset(CARD_RUNG)
+    with pytest.raises(DeviceTimeout):
+        card.look()
+    assert "waiting for GSP-RM" in card.report().cause
+    assert card.stats().memory["vram"].buffers == 0
+    card.device.faults.clear()
+    # channels cannot be made anew without GSP-RM
+    assert [rung.name for rung in card.reset()] == [CARD_RUNG]
+    works(card)
+    assert card.compute is compute
+    with card.alloc(64) as buffer:
+        extra.fill(buffer, 4).wait()
+        assert extra.download(buffer) == b"\4\0\0\0" * 16
+
+
+def test_the_first_cause_stays_when_a_card_is_closed_after_a_failed_reset(bare):
+    card = bare()
+    card.device.faults.inject("gsp_no_start", -1)
+    with pytest.raises(DeviceTimeout):
+        card.reset(CARD_RUNG)
+    card.device.faults.clear()
+    card.close()
+    works(bare(model=card.device))
+
+
 def test_an_invalidation_that_never_ends_is_bounded(bare):
     card = bare()
     card.device.faults.inject("invalidate_stuck", 1)
