@@ -82,7 +82,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         # mistakes that the caller was given
         self._reported = 0
         self._mistakes = Mistakes(device, self._locate)
-        self._waiter = Poller(device, self._look, self._glance, self._explain)
+        self._waiter = Poller(device, self._examine, self._glance, self._explain)
         self._start()
 
     # --- the start --------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         if self.fault is not None or not self._up:
             return True
         try:
-            return self._faults_seen.pending
+            return self._faults_seen.pending or self._waits_for_peers
         except (DeviceLost, DeviceHung) as error:
             self._fail(error)
             return True
