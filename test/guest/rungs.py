@@ -28,7 +28,7 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
-# of nvidia.py and nvidia_modules.py
+# of nvidia.py, nvidia_modules.py and nvidia_nodes.py
 NVIDIA_RUNGS = {
     1: "nouveau with made-up GSP firmware has its DRM node",
     2: "copies, fences, unload, sleep, two cards, a hung channel, page faults",
@@ -38,12 +38,15 @@ NVIDIA_RUNGS = {
     6: "contexts, copies, streams and events over these modules, without libcuda",
     7: "other releases: a newer kernel's nouveau with GSP 570.144",
     8: "another user-space driver: tinygrad's, on a card in process",
+    9: "ringup's own driver, nvidia:0, over NVIDIA's open kernel modules",
 }
 NVIDIA_IN_PART = {
     3: "NVK 25.0 has no matrix instructions",
     5: "temperature and use follow work; power does in the model, and no public control tells it",
     7: "nouveau with GSP 570.144; NVIDIA's modules of another release are not tried",
 }
+# files whose guests have one chip each
+BY_CHIP = ("ladder.py", "nvidia.py", "nvidia_modules.py", "nvidia_nodes.py")
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 
@@ -58,7 +61,7 @@ class ByGuest(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        chip = re.search(r"\[(\w+)", test) if file.endswith(("ladder.py", "nvidia.py", "nvidia_modules.py")) else None
+        chip = re.search(r"\[(\w+)", test) if file.endswith(BY_CHIP) else None
         return f"{file}-{chip[1]}" if chip else file
 
 

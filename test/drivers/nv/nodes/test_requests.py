@@ -1,0 +1,64 @@
+"""What NVIDIA's kernel modules demand of requests although the model of them does not: seen with release 535.261.03."""
+
+import pytest
+
+from ringup.autogen.nv import rm_alloc
+from ringup.autogen.nv import rm_memory as rm
+from ringup.errors import OutOfMemory
+
+MIB = 1 << 20
+# AMPERE_DMA_COPY_B, KEPLER_CHANNEL_GROUP_A, NV50_MEMORY_VIRTUAL: clc7b5.h, cla06c.h, cl50a0.h
+COPY, GROUP, VIRTUAL = 0xC7B5, 0xA06C, 0x50A0
+
+
+@pytest.fixture
+def requests(ga102, monkeypatch):
+    """The parameters of the objects that are made from now on, by class, in order."""
+    seen, alloc = {}, ga102.device.calls.alloc
+    layouts = {
+        COPY: rm_alloc.NVB0B5_ALLOCATION_PARAMETERS,
+        GROUP: rm_alloc.NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS,
+        VIRTUAL: rm_alloc.NV_MEMORY_ALLOCATION_PARAMS,
+    }
+
+    def noting(client, parent, handle, class_id, params=b"", doing=""):
+        if class_id in layouts:
+            layout = layouts[class_id].at("535.261.03")
+            seen.setdefault(class_id, []).append(layout.view(bytearray(params)))
+        return alloc(client, parent, handle, class_id, params, doing)
+
+    monkeypatch.setattr(ga102.device.calls, "alloc", noting)
+    return seen
+
+
+@pytest.mark.parametrize("engine", [0, 1, 2])
+def test_a_copy_object_names_the_engine_of_its_channel(ga102, requests, engine):
+    """Without, the modules make an object of copy engine 0 and move the channel to that engine's runlist."""
+    ga102.new_copy_queue(engine).close()
+    (group,), (made,) = requests[GROUP], requests[COPY]
+    # clb0b5sw.h, NVB0B5_ALLOCATION_PARAMETERS_VERSION_1
+    assert (made.version, made.engineType) == (1, group.engineType)
+
+
+@pytest.mark.parametrize(
+    ("size", "where", "pages"),
+    [
+        (1, "host", rm.NVOS32_ATTR_PAGE_SIZE_4KB),
+        (5 * MIB, "host", rm.NVOS32_ATTR_PAGE_SIZE_4KB),
+        (1, "vram", rm.NVOS32_ATTR_PAGE_SIZE_BIG),
+        (2 * MIB - 1, "vram", rm.NVOS32_ATTR_PAGE_SIZE_BIG),
+        (2 * MIB, "vram", rm.NVOS32_ATTR_PAGE_SIZE_HUGE),
+    ],
+)
+def test_addresses_are_asked_for_with_one_page_size(ga102, requests, size, where, pages):
+    """Without, the modules pin page tables of all page sizes for the whole range."""
+    ga102.alloc(size, where).free()
+    (virtual,) = requests[VIRTUAL]
+    assert rm.NVOS32_ATTR(virtual.attr).page_size == pages
+
+
+def test_a_visible_buffer_beyond_the_window_is_refused_before_it_is_made(ga102, requests):
+    window = ga102.info.window_bytes
+    with pytest.raises(OutOfMemory, match=rf"wide.* it sees {window} bytes of the card's memory at once \(BAR 1\)"):
+        ga102.alloc(window + 1, visible=True, name="wide")
+    assert not requests
