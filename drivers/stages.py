@@ -63,7 +63,10 @@ class Stages:
                 raise DeviceTimeout(f"took {took / 1000:.0f} ms, {bound_us / 1000:g} ms are the bound")
         except RingupError as error:
             self._end(name, started, bound_us, str(error))
-            raise type(error)(f"{self.card}: {name}: {error}") from error
+            raised = type(error)(f"{self.card}: {name}: {error}")
+            # a refusal's number, notes
+            vars(raised).update(vars(error))
+            raise raised from error
         self._end(name, started, bound_us, "")
 
     def _end(self, name: str, started: int, bound_us: int, error: str) -> None:

@@ -174,9 +174,16 @@ class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
             queue.hardware.reset()
         self.fault = None
         self.owner.accept()
-        for queue in hit:
-            self._queues.map_again(queue, cause)
-            self._stopped.discard(queue)
+        try:
+            for queue in hit:
+                self._queues.map_again(queue, cause)
+                self._stopped.discard(queue)
+        # a channel that is off has no doorbell of its own any more: no work may be sent
+        except BaseException as error:
+            self._fail(
+                error if isinstance(error, RingupError) else DeviceHung(f"{self.name}: its reset was interrupted")
+            )
+            raise
         for queue in hit:
             queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
         self._resets += 1

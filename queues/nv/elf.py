@@ -21,6 +21,8 @@ STT_OBJECT, STT_FUNC, STT_SECTION = 1, 2, 3
 IDENTITY = b"\x7fELF\x02\x01\x01"
 # of a file that is read; compilers stay far below
 MAX_SECTIONS, MAX_SYMBOLS, MAX_RELOCATIONS, MAX_FILE_BYTES = 65_000, 1_000_000, 4_000_000, 1 << 31
+# ours: of the name of a section or a symbol
+MAX_NAME_BYTES = 64 << 10
 
 
 class Section(NamedTuple):
@@ -84,13 +86,17 @@ class Elf:
         if count > MAX_SECTIONS or table + count * SECTION.size > len(data):
             raise CompileError(f"{what}: {count} section headers at byte {table} do not fit a file of {len(data)}")
         rows = [SECTION.unpack_from(data, table + number * SECTION.size) for number in range(count)]
-        bodies = []
+        bodies, total = [], 0
         for number, (_, kind, _, _, at, size, *_) in enumerate(rows):
             stored = kind not in (SHT_NULL, SHT_NOBITS)
             if stored and at + size > len(data):
                 raise CompileError(f"{what}: section {number} ends at byte {at + size}, the file at {len(data)}")
             if size > MAX_FILE_BYTES and kind != SHT_NULL:
                 raise CompileError(f"{what}: section {number} has {size} bytes; at most {MAX_FILE_BYTES} are read")
+            total += size if stored else 0
+            # sections share no bytes in a file that a tool made
+            if total > len(data):
+                raise CompileError(f"{what}: its sections have more bytes than the {len(data)} of the file")
             bodies.append(data[at : at + size] if stored else b"")
         if count and not (names < count and rows[names][1] == SHT_STRTAB):
             raise CompileError(f"{what}: section {names} of {count} does not hold the sections' names")
@@ -102,8 +108,10 @@ class Elf:
 
     def _string(self, strings: bytes, at: int) -> str:
         end = strings.find(b"\0", at)
-        if at >= len(strings) or end < 0:
-            raise CompileError(f"{self.what}: a name begins at byte {at} of {len(strings)} and does not end")
+        if at >= len(strings) or end < 0 or end - at > MAX_NAME_BYTES:
+            raise CompileError(
+                f"{self.what}: a name begins at byte {at} of {len(strings)} and does not end within {MAX_NAME_BYTES}"
+            )
         try:
             return strings[at:end].decode()
         except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from threading import get_ident
 
 from ringup.autogen.nv import methods_host as host
 from ringup.queues.nv.methods import PUSH_NOP
-from ringup.queues.queue import TIMEOUT_S, Call, Queue, QueueParts
+from ringup.queues.queue import TIMEOUT_S, Call, Put, Queue, QueueParts, Stream
 from ringup.queues.timeline import Point
 
 ENTRY = struct.Struct("<Q")
@@ -89,7 +89,7 @@ class Gpfifo:
         # the ring's bytes that have entries
         self._published = start
         # (write pointer before which they run, entries), all of one submission, in order
-        self._splices: list[tuple[int, bytes]] = []
+        self.splices: list[tuple[int, bytes]] = []
 
     @property
     def max_ring_bytes(self) -> int:
@@ -98,15 +98,15 @@ class Gpfifo:
 
     def splice(self, at: int, entries: bytes) -> None:
         """Run commands in memory, which `entries` fetch, before the ring's byte `at`, once that is published."""
-        self._splices.append((at, entries))
+        self.splices.append((at, entries))
 
     def move_splices(self, by_bytes: int) -> None:
         """Move what was spliced and is not published: its submission begins later in the ring."""
-        self._splices = [(at + by_bytes, entries) for at, entries in self._splices]
+        self.splices = [(at + by_bytes, entries) for at, entries in self.splices]
 
     def drop_splices(self) -> None:
         """Forget what was spliced and is not published."""
-        self._splices.clear()
+        self.splices.clear()
 
     def publish(self, wptr: int) -> None:
         """Tell the card of the ring's bytes up to `wptr`.
@@ -116,7 +116,7 @@ class Gpfifo:
         """
         start = self._published
         if start != wptr:
-            place, size, put, splices = start & self._mask, wptr - start, self.put, self._splices
+            place, size, put, splices = start & self._mask, wptr - start, self.put, self.splices
             whole = place + size <= self._ring_bytes
             word = self._ring_va + place | size << LENGTH_SHIFT
             view, at = self._view, put * ENTRY_BYTES
@@ -134,10 +134,9 @@ class Gpfifo:
                     view[at : at + len(entries)] = entries
                 else:
                     self._store_wrapped(at, entries)
-                # only now: an interruption before leaves all as it was
-                splices.clear()
                 put += len(entries) // ENTRY_BYTES
-            self.put, self._published = put & self.entries - 1, wptr
+            # in one step: an interruption leaves all as it was before, or as it is afterwards
+            self.put, self._published, self.splices = put & self.entries - 1, wptr, []
         fence = self._fence
         if fence is not None:
             fence()
@@ -149,7 +148,7 @@ class Gpfifo:
     def _entries(self, start: int, wptr: int) -> bytes:
         """Return the entries for the ring's bytes and for what was spliced between them."""
         parts = []
-        for at, entries in self._splices:
+        for at, entries in self.splices:
             parts += [self._of_ring(start, at), entries]
             start = at
         return b"".join((*parts, self._of_ring(start, wptr)))
@@ -172,7 +171,7 @@ class Gpfifo:
     def restart(self) -> None:
         """Begin anew: the channel was made again, its indices are 0, nothing is in flight."""
         self.put = self._published = 0
-        self._splices.clear()
+        self.splices.clear()
 
 
 class GpfifoQueue(Queue):
@@ -207,6 +206,9 @@ class GpfifoQueue(Queue):
         """
         if get_ident() != self._owner.thread:
             self._owner.admit()
+        # of a submission that was interrupted before its first byte
+        if self._gpfifo.splices:
+            self._gpfifo.drop_splices()
         call = known.get(0)
         if call is None:
             # an owner of commands keeps its entries, and what pays for them
@@ -237,6 +239,19 @@ class GpfifoQueue(Queue):
         if self._waits:
             self._waits.clear()
         return point
+
+    def submit(
+        self,
+        stream: Stream,
+        timeout_s: float = TIMEOUT_S,
+        put: Put | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> Point:
+        """Submit a stream, as every queue does."""
+        # of a submission that was interrupted before its first byte
+        if self._gpfifo.splices:
+            self._gpfifo.drop_splices()
+        return super().submit(stream, timeout_s, put, stored)
 
     def _outside(self, head: bytes, body: bytes | bytearray, timeout_s: float) -> tuple[bytes, bytes | bytearray]:
         """Store a long stream in the indirect arena and let an entry of its own run it behind `head`."""

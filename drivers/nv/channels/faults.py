@@ -13,7 +13,7 @@ from ringup.drivers.memory.buffers import Memory
 from ringup.drivers.nv.channels.channel import Channel, ChannelNumbers
 from ringup.drivers.nv.gsp.events import ErrorLog, Triggered
 from ringup.drivers.nv.gsp.running import Running
-from ringup.drivers.nv.rm.xids import MMU_FAULTS, xid_name
+from ringup.drivers.nv.rm.xids import WORKS_OWN, xid_name
 from ringup.errors import DeviceFault, DeviceHung, RingupError
 
 # such as "faulted @ 0x7f15_38000000": high and low half of the address
@@ -64,7 +64,7 @@ class Watch:
         text = f": {lines[-1].text[:MAX_TEXT].strip()}" if lines else ""
         whose = str(channel) if channel is not None else f"channel {one.channel} of engine {one.engine}"
         said = f"{name}: GSP-RM stopped {whose}: Xid {one.error} ({xid_name(one.error)}){text}"
-        if one.error not in MMU_FAULTS:
+        if one.error not in WORKS_OWN:
             return DeviceHung(f"{said}; reset the card")
         gpu_va = fault_address(lines[-1].text) if lines else None
         if gpu_va is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -11,12 +12,12 @@ from typing import Any
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.memory.table import Usage
-from ringup.drivers.nv.nodes.channel import DATALESS, NONSTALL, NOTIFIER_HOST, Channel
+from ringup.drivers.nv.nodes.channel import Channel
 from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import CardObjects
 from ringup.drivers.nv.nodes.queues import NodesQueues
 from ringup.drivers.nv.rm.facts import CardFacts
-from ringup.drivers.nv.rm.xids import MMU_FAULTS
+from ringup.drivers.nv.rm.xids import MMU_FAULT, WORKS_OWN
 from ringup.drivers.nv.verbs import SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
@@ -26,6 +27,7 @@ from ringup.drivers.transport.nvidia.device import NvidiaDevice
 from ringup.drivers.transport.nvidia.status import RmRefused
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, NotSupported, RingupError
 
+LOG = logging.getLogger(__name__)
 # TIMEOUT: ours, for calls of the kernel's driver that start nothing
 OBJECTS_US, QUEUES_US = 10_000_000, 10_000_000
 # events end a wait, so a sleep may be long; it bounds how late a card that is gone is noticed
@@ -104,7 +106,7 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
             self._memory = NodesMemory(self._objects)
             self._memory.admit = self.owner.check
             node = device.interrupts.connect(self._objects.client.root, self._objects.device)
-            self._objects.listen(self._objects.subdevice, NOTIFIER_HOST | NONSTALL | DATALESS, node)
+            self._objects.listen_to_host(node)
         self._waiter = Poller(device, self._examine, self._glance, self._explain, longest_nap_us=LONGEST_NAP_US)
         self._queues = NodesQueues(self._objects, self._memory, self._waiter, self.owner)
         with undone_on_error(self._shut):
@@ -219,10 +221,16 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
         if error is None:
             return None
         said = f"{self.name}: NVIDIA's driver stopped {channel} ({queue.name}): {error}"
-        fault = channel.mmu_fault() if error.code in MMU_FAULTS else None
+        fault = channel.mmu_fault() if error.code == MMU_FAULT else None
         if fault is not None:
             return DeviceFault(f"{said}: {fault.kind} at {fault.gpu_va:#x}: {self._memory.describe(fault.gpu_va)}")
-        return DeviceFault(said) if error.code in MMU_FAULTS else DeviceHung(said)
+        return DeviceFault(said) if error.code in WORKS_OWN else DeviceHung(said)
+
+    def _take_in(self) -> None:
+        """Note which channels were stopped, and whether the nodes say that the card is gone."""
+        super()._take_in()
+        if self.device.lost:
+            self._fail(DeviceLost(f"{self.name} {self.device.why_lost}"))
 
     def _glance(self, looked: bool) -> bool:
         self.owner.check()
@@ -233,11 +241,13 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
     def _check_there(self, doing: str) -> None:
         try:
             self.gpu_clock()
-        except (DeviceLost, RmRefused) as error:
-            lost = error if isinstance(error, DeviceLost) else DeviceLost(f"{doing}: {error}")
-            self.device.lose(lost)
-            self._fail(lost)
-            raise lost from error
+        except DeviceLost as error:
+            self.device.lose(error)
+            self._fail(error)
+            raise
+        # busy or late, but there
+        except RmRefused as error:
+            LOG.info("%s: asking whether the card is there: %s", doing, error)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:

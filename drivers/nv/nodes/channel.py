@@ -20,7 +20,7 @@ from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.memory.access import Access
 from ringup.drivers.nv.nodes.memory import NodesMemory
-from ringup.drivers.nv.nodes.objects import NOTIFY_CHANNEL_PENDING, CardObjects
+from ringup.drivers.nv.nodes.objects import DATALESS, NOTIFY_CHANNEL_PENDING, CardObjects
 from ringup.drivers.nv.rm.facts import ENGINE_GRAPHICS
 from ringup.drivers.nv.rm.xids import xid_name
 from ringup.drivers.nv.submission.user_area import UserArea
@@ -35,10 +35,6 @@ ERROR_AT = 0
 STATUS_AT = 14
 # cl906f.h: what a channel's listeners are told of
 NOTIFIER_RC = 0
-# cl2080_notification.h, NV2080_NOTIFIERS_FIFO_EVENT_MTHD: a method of some channel has raised a non-stall interrupt
-NOTIFIER_HOST = 35
-DATALESS = rm_alloc.NV01_EVENT_WITHOUT_EVENT_DATA
-NONSTALL = rm_alloc.NV01_EVENT_NONSTALL_INTR
 # clb0b5sw.h, NVB0B5_ALLOCATION_PARAMETERS_VERSION_1: a copy engine is named by its NV2080_ENGINE_TYPE
 BY_ENGINE_TYPE = 1
 # an error notifier that was not written

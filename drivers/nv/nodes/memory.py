@@ -8,11 +8,13 @@ mem_mgr/virtual_mem.c, video_mem.c, system_mem.c, os_desc_mem.c.
 from __future__ import annotations
 
 import logging
+import mmap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from ringup.autogen.nv import classes as nv
+from ringup.autogen.nv import rm as nvos
 from ringup.autogen.nv import rm_alloc
 from ringup.autogen.nv import rm_ctrl_2080_fb as fb
 from ringup.autogen.nv import rm_memory as rm
@@ -43,11 +45,16 @@ KIB = 1024
 TYPE_IMAGE = 0
 ALIGNED = rm.NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE | rm.NVOS32_ALLOC_FLAGS_MAP_NOT_REQUIRED
 
+# host memory is cached by the CPU: the card's accesses look there. Without it they may find what memory held before.
+# Nothing for the card's own memory. Source: OGKM 535.261.03 virt_mem_allocator_gm107.c, dmaAllocMapping_GM107;
+# nv_gpu_ops.c ("Always enable snooping"); nvidia-push-init.c
+SNOOPED = int(nvos.NVOS46_FLAGS(cache_snoop=nvos.NVOS46_FLAGS_CACHE_SNOOP_ENABLE))
+
 
 @dataclass(slots=True)
 class Held:
     """The memory of a buffer: the driver's handles of the memory and of its addresses, its mapping in this process, the
-    caller's pages. `offset`: where in the first page the buffer begins.
+    caller's pages.
     """
 
     buffer: Buffer
@@ -113,7 +120,8 @@ class NodesMemory:
         window = self._objects.facts.bar1_bytes
         # the driver answers NV_ERR_INVALID_ARGUMENT, and its messages speak of a failed assertion: OGKM 535.261.03
         # gpu_vaspace.c, gvaspaceAlloc
-        if in_vram and visible and held.mapped_bytes > window:
+        # a window of 0: the CPU reaches the card's memory by another way than a BAR (memmgrGetBAR1InfoForDevice)
+        if in_vram and visible and 0 < window < held.mapped_bytes:
             raise OutOfMemory(
                 f"{self._name}: {doing} that the CPU sees: it sees {window} bytes of the card's memory at once (BAR 1); "
                 "ask for less, or for memory that is not visible"
@@ -142,17 +150,19 @@ class NodesMemory:
         self.admit()
         anchor = callers_bytes(memory)
         view = memory.cast("B")[:]
-        offset = anchor.address % PAGE_BYTES
-        whole = -(-(offset + anchor.size_bytes) // PAGE_BYTES) * PAGE_BYTES
+        # escape.c, RmCreateOsDescriptor: whole pages of the operating system
+        offset = anchor.address % mmap.PAGESIZE
+        whole = -(-(offset + anchor.size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         buffer = Buffer(self, 0, anchor.size_bytes, "host", view, name)
         held = Held(buffer, whole, anchor=anchor)
         doing = f"{anchor.size_bytes} bytes of the caller ({name or 'unnamed'})"
         with undone_on_error(view.release), undone_on_error(partial(self._release, held)):
             handle = self._client.new_handle(self._objects.device)
+            # before the call: it may be interrupted when the driver has made the object
+            held.memory = handle
             self._calls.pin(
                 self._client.root, self._objects.device, handle, anchor.address - offset, whole, f"pinning {doing}"
             )
-            held.memory = handle
             self._map(held, PAGE_BYTES, PAGE_BYTES, doing)
         self.table.add(held.first_va + offset, held)
         return buffer
@@ -275,6 +285,7 @@ class NodesMemory:
             held.virtual,
             held.memory,
             held.mapped_bytes,
+            flags=SNOOPED,
             doing=f"mapping {doing} for the card",
         )
         held.first_va = params.offset
@@ -299,9 +310,14 @@ class NodesMemory:
         usage = self.table.usage[where]
         if where == "host":
             return f"this process has {usage.used_bytes} bytes of host memory on the card in {usage.buffers} buffers"
+        try:
+            free = f", {self.free_vram_bytes()} are free"
+        # the first error says more
+        except RingupError:
+            free = ""
         return (
             f"of {self._objects.facts.vram_bytes} bytes of VRAM this process has {usage.used_bytes} in {usage.buffers} "
-            f"buffers, {self.free_vram_bytes()} are free; other processes may have the rest; the CPU sees "
+            f"buffers{free}; other processes may have the rest; the CPU sees "
             f"{self._objects.facts.bar1_bytes} bytes of it at once, those of all processes together"
         )
 

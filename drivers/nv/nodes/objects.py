@@ -6,18 +6,26 @@ Source: NVIDIA open-gpu-kernel-modules: cl0000.h, cl0080.h, cl2080.h, cl90f1.h, 
 
 from __future__ import annotations
 
+import logging
+
 from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm_alloc
 from ringup.autogen.nv import rm_ctrl_0000 as root_controls
-from ringup.autogen.nv import rm_ctrl_2080_fifo as timer
+from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.nv.rm import facts
 from ringup.drivers.nv.rm.client import RmClient
 from ringup.drivers.transport.nvidia.calls import MappedMemory
 from ringup.drivers.transport.nvidia.device import NvidiaDevice
+from ringup.drivers.transport.nvidia.status import RmRefused
 from ringup.drivers.transport.nvidia.system import Kind
 from ringup.errors import NotSupported, RingupError
 
+LOG = logging.getLogger(__name__)
+# cl2080_notification.h, NV2080_NOTIFIERS_FIFO_EVENT_MTHD: a method of some channel has raised a non-stall interrupt
+NOTIFIER_HOST = 35
+DATALESS = rm_alloc.NV01_EVENT_WITHOUT_EVENT_DATA
+NONSTALL = rm_alloc.NV01_EVENT_NONSTALL_INTR
 # bytes of the page of doorbells, and where a channel's number is written. Source: clc361.h
 DOORBELLS_BYTES = 0x10000
 NOTIFY_CHANNEL_PENDING = 0x90
@@ -89,10 +97,30 @@ class CardObjects:
         )
         return self.client.alloc(source, nv.NV01_EVENT_OS_EVENT, params, "listening for an event")
 
+    def listen_to_host(self, node: int) -> None:
+        """Let interrupts that channels raise by a method wake whoever waits for the node.
+
+        QUIRK: up to 575 the driver tells listeners of the host of nothing unless notifications of the subdevice are on.
+        Source: OGKM 535.261.03 intr.c, intrServiceNonStallLeaf (activeFifoEventMthdNotifiers);
+        subdevice_ctrl_event_kernel.c.
+        """
+        self.listen(self.subdevice, NOTIFIER_HOST | NONSTALL | DATALESS, node)
+        try:
+            self.client.ask(
+                self.subdevice,
+                fifo.NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION,
+                fifo.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS,
+                event=NOTIFIER_HOST,
+                action=fifo.NV2080_CTRL_EVENT_SET_NOTIFICATION_ACTION_REPEAT,
+            )
+        # later releases may do without: waits then end at the end of a nap
+        except RmRefused as error:
+            LOG.info("%s: switching notifications of the host on: %s", self.path.name, error)
+
     def gpu_clock(self) -> int:
         """Read the card's clock, in ns."""
         told = self.client.ask(
-            self.subdevice, timer.NV2080_CTRL_CMD_TIMER_GET_TIME, timer.NV2080_CTRL_TIMER_GET_TIME_PARAMS
+            self.subdevice, fifo.NV2080_CTRL_CMD_TIMER_GET_TIME, fifo.NV2080_CTRL_TIMER_GET_TIME_PARAMS
         )
         return int(told.time_nsec)
 

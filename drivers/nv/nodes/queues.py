@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.drivers.nv.nodes.channel import Channel, ChannelMemory
 from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import CardObjects
@@ -24,6 +26,21 @@ class NodesQueues(ChannelMaker):
     def copy_engines(self) -> int:
         """How many copy engines work beside the graphics engine."""
         return len(self._objects.facts.copy_engines)
+
+    @property
+    def fence(self) -> Callable[[], None]:
+        """What drains the processor's write-combining buffers, where something may wait there.
+
+        ORDER: before GP_PUT, not only before the doorbell: the host may look at GP_PUT for an earlier doorbell. Source:
+        OGKM nvidia-push.c (NV_CPU_MEMFENCE).
+        """
+        combining = self._objects.path.system.combining
+
+        def drain() -> None:
+            if combining.pending:
+                combining.drain()
+
+        return drain
 
     @property
     def tpcs(self) -> int:

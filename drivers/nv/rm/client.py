@@ -6,9 +6,11 @@ Source: NVIDIA open-gpu-kernel-modules, nvos.h; cl0080.h, cl2080.h.
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ringup.autogen.structs import Struct, memory
+from ringup.errors import RingupError
 
 # handles that a client chooses itself. Any number is good that the client has not used
 FIRST_HANDLE = 0x5200_0000
@@ -63,7 +65,15 @@ class RmClient:
         """Make an object and return its handle. `params`: a struct, which the answer replaces."""
         handle = next(self._handles)
         body = b"" if params is None else bytes(memory(params))
-        answer = self.door.alloc(self.root, parent, handle, class_id, body, doing)
+        try:
+            answer = self.door.alloc(self.root, parent, handle, class_id, body, doing)
+        except RingupError:
+            raise
+        # interrupted, perhaps when the object was there already: nobody else knows its handle
+        except BaseException:
+            with suppress(RingupError):
+                self.door.free(self.root, parent, handle)
+            raise
         self._parents[handle] = parent
         if params is not None:
             memory(params)[:] = answer

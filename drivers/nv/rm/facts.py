@@ -22,6 +22,8 @@ from ringup.queues.nv.rows import GenerationRow, row_among
 KIB = 1024
 # cl2080_notification.h: NV2080_ENGINE_TYPE_GRAPHICS, NV2080_ENGINE_TYPE_COPY0 to COPY9
 ENGINE_GRAPHICS, ENGINE_COPY0, COPY_ENGINES = 1, 9, 10
+# major version of SMs from which on its code is called by another number
+NUMBERED_OTHERWISE = 10
 # ctrl2080gpu.h, NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY
 GID_BINARY = 2
 # architecture of ctrl2080mc.h: how its chips are called, with their implementation behind
@@ -62,15 +64,16 @@ def read(client: RmClient, device: int, subdevice: int) -> CardFacts:
     """Ask the card's objects. Raises `NotSupported` for a generation that ringup does not drive."""
     arch = client.ask(subdevice, mc.NV2080_CTRL_CMD_MC_GET_ARCH_INFO, mc.NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS)
     classes = _classes(client, device)
-    shape = graphics(
-        client,
-        subdevice,
-        gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_COUNT,
-        gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_SUB_COUNT,
-        gr.NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_SM_PER_TPC,
-        gr.NV2080_CTRL_GR_INFO_INDEX_MAX_WARPS_PER_SM,
-    )
-    gpcs, tpcs, sms_per_tpc, warps = shape
+    try:
+        shape = _shape(client, subdevice)
+    except RmRefused as error:
+        raise NotSupported(
+            f"{error}; where MIG is on (`nvidia-smi -L` shows parts of the card), a process has no whole card: ringup drives "
+            "cards without MIG"
+        ) from error
+    gpcs, tpcs, sms_per_tpc, warps, version = shape
+    row = row_among(classes)
+    _check_version(row, version)
     vram, bar1, l2 = memory_sizes(
         client,
         subdevice,
@@ -81,7 +84,7 @@ def read(client: RmClient, device: int, subdevice: int) -> CardFacts:
     return CardFacts(
         product=product(client, subdevice),
         chip=chip_name(arch.architecture, arch.implementation),
-        row=row_among(classes),
+        row=row,
         classes=classes,
         copy_engines=copy_engines(client, subdevice),
         sms=tpcs * max(sms_per_tpc, 1),
@@ -93,6 +96,31 @@ def read(client: RmClient, device: int, subdevice: int) -> CardFacts:
         l2_bytes=l2,
         gid=gid(client, subdevice),
     )
+
+
+def _shape(client: RmClient, subdevice: int) -> list[int]:
+    """Return how many GPCs, TPCs, SMs of a TPC and warps of an SM there are, and the version of the SMs."""
+    return graphics(
+        client,
+        subdevice,
+        gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_COUNT,
+        gr.NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_SUB_COUNT,
+        gr.NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_SM_PER_TPC,
+        gr.NV2080_CTRL_GR_INFO_INDEX_MAX_WARPS_PER_SM,
+        gr.NV2080_CTRL_GR_INFO_INDEX_SM_VERSION,
+    )
+
+
+def _check_version(row: GenerationRow, version: int) -> None:
+    """Raise `NotSupported` for SMs of another version than the row's, of which only limits and code are known.
+
+    UNKNOWN: which versions Blackwell's chips tell: those of their code are other numbers.
+    """
+    told = version >> 8, version & 0xFF
+    if 0 < told[0] < NUMBERED_OTHERWISE and told != row.sm:
+        raise NotSupported(
+            f"the card's SMs are of version {told[0]}.{told[1]}: ringup drives {row.target} of that class"
+        )
 
 
 def chip_name(architecture: int, implementation: int) -> str:

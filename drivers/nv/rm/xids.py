@@ -6,8 +6,10 @@ from functools import lru_cache
 
 from ringup.autogen.nv import error_notifier
 
-# accesses that page tables did not allow
-MMU_FAULTS = frozenset((13, 31))
+# ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT: an access that page tables did not allow
+MMU_FAULT = 31
+# errors of the work itself: that, and ROBUST_CHANNEL_GR_EXCEPTION, such as an illegal instruction
+WORKS_OWN = frozenset((13, MMU_FAULT))
 PREFIX = "ROBUST_CHANNEL_"
 
 

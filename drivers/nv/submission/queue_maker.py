@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -63,6 +64,13 @@ class ChannelMaker(QueueMaker):
     @abstractmethod
     def channel(self, memory: ChannelQueueMemory, engine: int) -> AnyChannel:
         """Return a channel that is not made yet. `engine`: the number of a copy engine, or `COMPUTE`."""
+
+    @property
+    def fence(self) -> Callable[[], None] | None:
+        """What makes stores into the card's memory arrive before what is stored behind it; None where nothing is
+        needed.
+        """
+        return None
 
     @property
     @abstractmethod
@@ -140,6 +148,7 @@ class ChannelMaker(QueueMaker):
             entries.write,
             partial(channel.put_cell.__setitem__, 0),
             partial(channel.ring, 0),
+            fence=self.fence,
             view=entries.view,
         )
         parts = CardQueueParts(

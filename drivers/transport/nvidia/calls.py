@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any
 
 from ringup.autogen.nv import rm
+from ringup.autogen.nv.classes import NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
 from ringup.autogen.releases import release_key
 from ringup.autogen.structs import Struct, memory
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux.kernel import explained
 from ringup.drivers.transport.nvidia.status import refusal
 from ringup.drivers.transport.nvidia.system import CONTROL_NODE, Kind, Mapping, System, node_of
-from ringup.errors import DeviceLost, NotSupported, TransportError
+from ringup.errors import DeviceLost, NotSupported, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 READ_WRITE = 3
@@ -132,6 +133,9 @@ class Calls:
                     f"{self.name}: {doing}: the kernel says {error.strerror}: the card is gone, or its driver gave it up; "
                     "see `dmesg`"
                 ) from error
+            # nv.c, nvidia_ioctl: a node of a card that is gone answers so
+            if error.errno == errno.EINVAL and node != self.node and not self._has(self._minor):
+                raise DeviceLost(f"{self.name}: {doing}: the kernel's driver no longer has the card") from error
             raise explained(error, f"{self.name}: {doing}") from error
 
     def _ask_release(self) -> str:
@@ -157,6 +161,12 @@ class Calls:
         self._call(self.node, rm.NV_ESC_CARD_INFO, data, "listing the driver's cards")
         rows = (layout.view(data, at) for at in range(0, len(data), layout.SIZE))
         return [_card_row(row) for row in rows if row.valid]
+
+    def _has(self, minor: int) -> bool:
+        try:
+            return any(row.minor == minor for row in self.cards())
+        except RingupError:
+            return False
 
     def register(self, node: int) -> None:
         """Tie a card's node to the control node, so that objects made there may be mapped through it."""
@@ -328,9 +338,6 @@ class Calls:
             if node is not None and node >= 0:
                 self.system.close(node)
         self._card, self.node = None, -1
-
-
-NV01_MEMORY_SYSTEM_OS_DESCRIPTOR = 0x71
 
 
 def _card_row(row: Any) -> CardRow:

@@ -16,7 +16,7 @@ from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.linux import advice
 from ringup.drivers.transport.linux.kernel import Kernel, explained
 from ringup.drivers.transport.nvidia.calls import Calls, CardRow
-from ringup.drivers.transport.nvidia.system import CONTROL_NODE, LinuxSystem, System, node_of
+from ringup.drivers.transport.nvidia.system import CONTROL_NODE, Happened, LinuxSystem, System, node_of
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import DeviceHung, DeviceLost, NoSuchCard, NotSupported, PermissionNeeded, RingupError
 
@@ -50,7 +50,12 @@ class NodeEvents:
             self._device.clock.sleep_us(timeout_us)
             return ()
         # the kernel sleeps whole milliseconds
-        return (0,) if self._device.system.poll([self.node], -(-int(timeout_us) // US_PER_MS)) else ()
+        happened = self._device.system.poll([self.node], -(-int(timeout_us) // US_PER_MS))
+        if happened is Happened.GONE:
+            self._device.lose(DeviceLost("its node hangs up"))
+            # a node that hangs up does so at once, each time
+            self._device.clock.sleep_us(timeout_us)
+        return (0,) if happened is Happened.EVENT else ()
 
     def close(self) -> None:
         """Get no events any more. Twice is harmless."""

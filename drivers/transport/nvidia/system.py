@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import errno
 import os
 import select
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from ringup.drivers.transport.seam import Clock
 CONTROL_NODE = "/dev/nvidiactl"
 UVM_NODE = "/dev/nvidia-uvm"
 CARD_NODE = "/dev/nvidia{}"
+MAX_SIGNALS = 100
+EVENTS = select.POLLIN | select.POLLPRI
 
 
 class Kind(enum.Enum):
@@ -27,6 +30,14 @@ class Kind(enum.Enum):
     REGISTERS = enum.auto()
     VRAM = enum.auto()
     HOST = enum.auto()
+
+
+class Happened(enum.Enum):
+    """What ended a wait for nodes: an event, the time, or that the card is gone."""
+
+    EVENT = enum.auto()
+    NOTHING = enum.auto()
+    GONE = enum.auto()
 
 
 class Mapping(Protocol):
@@ -79,8 +90,8 @@ class System(Protocol):
         """Map what the last call on the node allowed. Raises `OSError` or `RingupError`."""
         ...
 
-    def poll(self, nodes: Sequence[int], timeout_ms: float) -> bool:
-        """Wait until one of the nodes has an event, at most that long. Return whether one has."""
+    def poll(self, nodes: Sequence[int], timeout_ms: float) -> Happened:
+        """Wait until one of the nodes has an event, at most that long."""
         ...
 
     def text(self, path: str) -> str:
@@ -124,8 +135,16 @@ class LinuxSystem:
         os.close(node)
 
     def ioctl(self, node: int, request: int, data: bytearray) -> None:
-        """Call a node."""
-        self.kernel.call(node, request, data)
+        """Call a node. A signal that interrupts the wait before the call, as while the machine goes to sleep, does not
+        end it.
+        """
+        for _ in range(MAX_SIGNALS):
+            try:
+                self.kernel.call(node, request, data)
+            except InterruptedError:
+                continue
+            return
+        raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
 
     def map(self, node: int, size_bytes: int, kind: Kind) -> NodeMapping:
         """Map what the last call on the node allowed."""
@@ -144,12 +163,16 @@ class LinuxSystem:
             raise
         return NodeMapping(window, kind)
 
-    def poll(self, nodes: Sequence[int], timeout_ms: float) -> bool:
+    def poll(self, nodes: Sequence[int], timeout_ms: float) -> Happened:
         """Wait for an event."""
         waiting = select.poll()
         for node in nodes:
-            waiting.register(node, select.POLLIN | select.POLLPRI)
-        return bool(waiting.poll(timeout_ms))
+            waiting.register(node, EVENTS)
+        seen = waiting.poll(timeout_ms)
+        # nv.c, nvidia_poll: a card that is gone hangs up
+        if any(bits & ~EVENTS for _, bits in seen):
+            return Happened.GONE
+        return Happened.EVENT if seen else Happened.NOTHING
 
     def text(self, path: str) -> str:
         """Return a file's text."""
@@ -189,9 +212,9 @@ class ModelSystem:
         """Map what the last call on the node allowed."""
         return RegionMapping(self.model.mmap(node, size_bytes))
 
-    def poll(self, nodes: Sequence[int], timeout_ms: float) -> bool:
+    def poll(self, nodes: Sequence[int], timeout_ms: float) -> Happened:
         """Wait for an event."""
-        return bool(self.model.poll(nodes, timeout_ms))
+        return Happened.EVENT if self.model.poll(nodes, timeout_ms) else Happened.NOTHING
 
     def text(self, path: str) -> str:
         """Return a file's text."""
