@@ -141,7 +141,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
 
     def _abandon(self) -> None:
         """Stop what was started, as far as possible. An error is being raised already, so those here are logged."""
-        with Teardown(f"{self.name}: stopping what was started", logged=RingupError, kept=()) as teardown:
+        with Teardown(f"{self.name}: stopping what was started", logged=RingupError) as teardown:
             self._end(teardown, "freed")
 
     def _end(self, teardown: Teardown, how: str) -> None:
@@ -379,7 +379,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         for program in list(self._programs.values()):
             program.lose(how)
         self._programs.clear()
-        with Teardown(f"{self.name}: ending GSP-RM", logged=RingupError, kept=()) as teardown:
+        with Teardown(f"{self.name}: ending GSP-RM", logged=RingupError) as teardown:
             self._end(teardown, how)
         self._stopped.clear()
         self.owner.refuse(cause)
@@ -396,7 +396,8 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         self.owner.check()
         self._closed = True
         close_queues: Callable[[], None] = partial(self._queues.close, patient=self.fault is None)
-        with Teardown(f"{self.name}: closing", logged=RingupError, kept=()) as teardown:
+        # an interrupt is raised when all is done: what the card can still write to must not be free
+        with Teardown(f"{self.name}: closing", logged=RingupError) as teardown:
             teardown.attempt(close_queues)
             self._end(teardown, "freed")
             self._log_mistakes()

@@ -224,7 +224,8 @@ class Running:
         if self._stopped:
             return
         self._stopped = True
-        with Teardown(f"stopping {self.device.name}", kept=RingupError) as teardown:
+        # an interrupt too is raised only when bus mastering is off
+        with Teardown(f"stopping {self.device.name}") as teardown:
             if self._started:
                 teardown.attempt(self.tree.silence)
                 if self._unload(teardown) or not self.registers.chip.family.cot_version:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from nvidia_code import sass_programs
 
+from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.card import CARD_RUNG
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.timeline import Point
@@ -247,6 +248,59 @@ def test_a_start_that_fails_names_its_stage_and_leaves_a_card_that_starts(bare, 
     assert not model.config.read(COMMAND, 2) & MASTER
     model.faults.clear()
     works(bare(model=model))
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """`interrupted(n)` lets the nth access to registers from now on be interrupted, as by Ctrl-C."""
+    left = [-1]
+
+    def watch(name):
+        access = getattr(Registers, name)
+
+        def watched(self, *args):
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return access(self, *args)
+
+        monkeypatch.setattr(Registers, name, watched)
+
+    for name in ("read", "write", "write_run"):
+        watch(name)
+
+    def interrupt_at(count):
+        left[0] = count
+
+    return interrupt_at
+
+
+def test_an_interrupt_anywhere_leaves_a_card_that_is_used_and_closed(bare, interrupted, sample):
+    card = bare()
+
+    def use():
+        with card.alloc(100) as buffer:
+            card.copy.upload(buffer, b"q" * 100).wait()
+            assert card.copy.download(buffer) == b"q" * 100
+        card.new_copy_queue(1).close()
+
+    use()
+    for count in sample(range(1, 90), few=4):
+        interrupted(count)
+        with pytest.raises(KeyboardInterrupt):
+            use()
+        use()
+
+
+def test_an_interrupted_close_ends_all_the_same(bare, interrupted):
+    card = bare()
+    # while GSP-RM is asked to take the first queue off
+    interrupted(1)
+    with pytest.raises(KeyboardInterrupt):
+        card.close()
+    assert not card.device.config.read(COMMAND, 2) & MASTER
+    card.close()
+    works(bare(model=card.device))
 
 
 def test_another_reset_is_refused(bare):
