@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 from nvidia_code import sass_programs
@@ -124,6 +126,19 @@ def test_memory_of_all_kinds_is_the_cards_and_the_cpus(bare, chip):
     card.copy.fill(far, 0x55667788).wait()
     assert card.copy.download(far) == b"\x88\x77\x66\x55" * (5 * MIB // 4)
     assert bytes(card.memory.access(far)[3:9]) == b"\x55\x88\x77\x66\x55\x88"
+
+
+def test_the_callers_memory_is_reached_where_it_is(bare):
+    card = bare()
+    with mmap.mmap(-1, 8192) as mine:
+        pinned = card.pin(mine)
+        card.copy.fill(pinned, 0xAABBCCDD, 4096, 8).wait()
+        assert mine[4092:4106] == bytes(4) + b"\xdd\xcc\xbb\xaa" * 2 + bytes(2)
+        mine[:4] = b"mine"
+        assert card.copy.download(pinned, None, 0, 4) == b"mine"
+        pinned.free()
+    with pytest.raises(ValueError, match="contiguous"):
+        card.pin(memoryview(bytearray(64))[::2])
 
 
 def test_memory_comes_back(bare):
