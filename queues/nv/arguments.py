@@ -22,9 +22,12 @@ Turn = Callable[[Any], Any]
 
 
 class Plan(NamedTuple):
-    """How arguments of certain types are packed. `turns`: (number of the argument, function that converts it)."""
+    """How arguments of certain types are packed. `buffers`: which arguments are. `turns`: (number of the argument,
+    function that converts it).
+    """
 
     pack: struct.Struct
+    buffers: tuple[int, ...]
     turns: tuple[tuple[int, Turn], ...]
 
 
@@ -50,8 +53,10 @@ class Packer:
         if plan is None:
             plan = self._plans[key] = self._plan(args)
         values = args
-        if plan.turns:
+        if plan.buffers or plan.turns:
             values = list(args)
+            for number in plan.buffers:
+                values[number] = values[number].gpu_va
             for number, turn in plan.turns:
                 values[number] = turn(values[number])
         try:
@@ -69,22 +74,27 @@ class Packer:
     def _plan(self, args: Sequence[Any]) -> Plan:
         if len(args) != len(self.parameters):
             raise TypeError(f"{self.kernel.name} takes {len(self.parameters)} arguments, not {len(args)}")
-        codes, turns, end = ["<"], [], 0
+        codes, buffers, turns, end = ["<"], [], [], 0
         for number, (offset, size) in enumerate(self.parameters):
-            code, turn = self._code(number, size, args[number])
+            if hasattr(args[number], "gpu_va"):
+                code, turn = self._address_code(number, size), None
+                buffers.append(number)
+            else:
+                code, turn = self._code(number, size, args[number])
             codes.append(f"{offset - end}x{code}")
             end = offset + size
             if turn is not None:
                 turns.append((number, turn))
         codes.append(f"{self.size_bytes - end}x")
-        return Plan(struct.Struct("".join(codes)), tuple(turns))
+        return Plan(struct.Struct("".join(codes)), tuple(buffers), tuple(turns))
+
+    def _address_code(self, number: int, size: int) -> str:
+        if size != ADDRESS_BYTES:
+            raise TypeError(f"{self._label(number)} is {size} bytes, not a buffer")
+        return INTEGERS[size]
 
     def _code(self, number: int, size: int, value: Any) -> tuple[str, Turn | None]:
         """Choose the struct code for a value, and the function that converts it, if one is needed."""
-        if hasattr(value, "gpu_va"):
-            if size != ADDRESS_BYTES:
-                raise TypeError(f"{self._label(number)} is {size} bytes, not a buffer")
-            return "Q", _gpu_va
         if isinstance(value, (bytes, bytearray, memoryview)):
             return f"{size}s", self._bytes_turn(size, number)
         # a NumPy scalar
@@ -133,8 +143,3 @@ class Packer:
         if not least <= value <= most:
             raise ValueError(f"{self._label(number)} is {value}, outside {least} to {most}")
         return value & most
-
-
-def _gpu_va(value: Any) -> int:
-    address: int = value.gpu_va
-    return address
