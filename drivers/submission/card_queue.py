@@ -189,8 +189,7 @@ class CardQueue(Queue, ABC):
         # its hardware may belong to another queue by now
         if self.closed:
             return True
-        # an earlier `close` that failed has ended the timeline already
-        if patient and not self.timeline.failed:
+        if patient:
             # the points themselves raise it
             with suppress(RingupError):
                 self.idle(CLOSE_S)

@@ -40,6 +40,14 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "shader": ("ringup.tools.bench.benches.shader", "kernels on the virtual shader cores"),
     "sm": ("ringup.tools.bench.benches.sm", "programs on the virtual shader cores of NVIDIA's chips"),
     "queues": ("ringup.tools.bench.benches.queues", "building and submitting work, over plain memory"),
+    "nvidia-queues": (
+        "ringup.tools.bench.benches.nvidia_queues",
+        "building and submitting work of an NVIDIA card, over plain memory",
+    ),
+    "nvidia-descriptor": (
+        "ringup.tools.bench.benches.nvidia_descriptor",
+        "launch descriptors of NVIDIA's cards: fields, whole descriptors",
+    ),
     "latency": (
         "ringup.tools.bench.benches.latency",
         "small work on a card: time from doorbell to signal, rate",
@@ -47,6 +55,10 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "kfd": ("ringup.tools.bench.benches.kfd", "launches on a card that stays with amdgpu, through /dev/kfd"),
     "transfers": ("ringup.tools.bench.benches.transfers", "copies and fills on a card by size and direction"),
     "bringup": ("ringup.tools.bench.benches.bringup", "starts of a card by stage, imports, register accesses"),
+    "nvidia-bringup": (
+        "ringup.tools.bench.benches.nvidia_bringup",
+        "starts of an NVIDIA card: behind a modelled kernel driver, and bare",
+    ),
     "usb": (
         "ringup.tools.bench.benches.usb",
         "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ringup.queues.amd.objects import code_object
 from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
@@ -14,14 +13,15 @@ from ringup.queues.amd.program import Program, Scratch
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.arena import Arena
 from ringup.queues.commands import Commands
-from ringup.queues.kept import Kept, KeptMemory
+from ringup.queues.kept import Kept
 from ringup.queues.queue import Owner, Queue, QueueParts
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Failed, Timeline
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches.shader import compiled
 from ringup.tools.bench.figure import Figure, Goal
-from ringup.tools.bench.timing import cpu_us, median
+from ringup.tools.bench.plain_memory import Place, Row, figures, kept_memory, refuse_write
+from ringup.tools.bench.timing import cpu_us
 
 ROUNDS = 5
 TIMES = 4000
@@ -44,20 +44,6 @@ BYTES_NOTE = "what the card reads for it, without kernel arguments"
 SUBMIT_NOTE = "copied into the ring, write pointer and doorbell stored"
 ORDER_NOTE = "ours: dispatches of a stream may run at once; peer: each waits for the one before and for caches"
 KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A figure: the key of both answers, and of tinygrad's if that differs."""
-
-    name: str
-    unit: str
-    key: str
-    goal: Goal | None = None
-    note: str = ""
-    peer_key: str = ""
-
-
 ROWS = (
     Row("append a dispatch, arguments packed", "us", "append_us", Goal("ratio", 5), ORDER_NOTE),
     Row("append a dispatch, stream", "bytes", "append_bytes", Goal("ratio", 1), ORDER_NOTE),
@@ -81,15 +67,6 @@ ROWS = (
     Row("patch a kept stream", "us", "patch_us", None, KEPT_NOTE),
     Row("patch and submit a kept stream", "us", "patch_submit_us", Goal("ours", 5), KEPT_NOTE),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The part of a buffer that kernel arguments use."""
-
-    gpu_va: int
-
-
 ARGUMENTS = (Place(0x300_0000), Place(0x100_0000), Place(0x200_0000), 4096)
 
 
@@ -104,7 +81,7 @@ class Instant:
         self._kernel, self._scratch = program.only(), Scratch(WAVES, lambda size_bytes: 0)
         self._pm4, self._sdma = Pm4Commands(GC), SdmaCommands(SDMA, VMID)
         self.compute, self.copies = self._queue(self._pm4, 4), self._queue(self._sdma, 1)
-        self.kept = Kept(self.compute, self.stream(1), _kept_memory)
+        self.kept = Kept(self.compute, self.stream(1), kept_memory)
 
     def _queue(self, commands: Commands, unit_bytes: int) -> Queue:
         word, pointer, bell = (memoryview(bytearray(64)).cast("Q") for _ in range(3))
@@ -116,10 +93,10 @@ class Instant:
             word[0] = timeline.last
 
         timeline = Timeline("now", lambda: word[0], 0x100, self.space, Failed(RuntimeError("all is done at once")))
-        ring = Ring("ring", RING_BYTES, _unseen, publish, view=ring_view)
+        ring = Ring("ring", RING_BYTES, refuse_write, publish, view=ring_view)
         args, indirect = (
-            Arena(0x500_0000, ARENA_BYTES, _unseen, args_view),
-            Arena(0x600_0000, ARENA_BYTES, _unseen, indirect_view),
+            Arena(0x500_0000, ARENA_BYTES, refuse_write, args_view),
+            Arena(0x600_0000, ARENA_BYTES, refuse_write, indirect_view),
         )
         return Queue(
             QueueParts(
@@ -156,19 +133,6 @@ class Instant:
         stream.dispatch(self._kernel, GRID, BLOCK, ARGUMENTS)
         stream.barrier()
         self.compute.submit(stream)
-
-
-def _unseen(at: int, data: bytes | bytearray | memoryview) -> None:
-    raise AssertionError("the memory has a view")
-
-
-def _kept_memory(size_bytes: int) -> KeptMemory:
-    memory = memoryview(bytearray(size_bytes))
-
-    def write(at: int, data: bytes | bytearray) -> None:
-        memory[at : at + len(data)] = data
-
-    return KeptMemory(0x700_0000, write, lambda: None)
 
 
 def run(times: int) -> dict[str, float]:
@@ -216,6 +180,4 @@ def measure(bench: Bench) -> Iterator[Figure]:
         ours.append(run(times))
         answer = bench.peer.call("queues", job)
         peers += [] if answer is None else [answer]
-    for row in ROWS:
-        peer = median([answer[row.peer_key or row.key] for answer in peers]) if peers else None
-        yield Figure(row.name, row.unit, median([answer[row.key] for answer in ours]), peer, row.goal, note=row.note)
+    yield from figures(ROWS, ours, peers)

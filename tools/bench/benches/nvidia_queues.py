@@ -1,0 +1,211 @@
+"""Building and submitting work of an NVIDIA card over plain memory: no card and no model of one, only the host's work;
+compared with tinygrad in the same run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from ringup.autogen.nv.classes import AMPERE_COMPUTE_B
+from ringup.compiler.isa.sass import assembly, cubin_write
+from ringup.compiler.isa.sass.cubin import Generation
+from ringup.drivers.nv.submission.queue_memory import ENTRIES
+from ringup.drivers.submission.queue_memory import ARGS_BYTES, INDIRECT_BYTES, RING_BYTES
+from ringup.queues.arena import Arena
+from ringup.queues.kept import Kept
+from ringup.queues.nv.compute_stream import ComputeCommands, ComputeStream
+from ringup.queues.nv.copy_stream import CopyCommands, CopyStream
+from ringup.queues.nv.cubin import Cubin
+from ringup.queues.nv.gpfifo import ENTRY_BYTES, Gpfifo, GpfifoQueue
+from ringup.queues.nv.program import LocalMemory, Program
+from ringup.queues.nv.rows import row_of
+from ringup.queues.queue import Owner, QueueParts
+from ringup.queues.ring import Ring
+from ringup.queues.timeline import Failed, Timeline
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.figure import Figure, Goal
+from ringup.tools.bench.plain_memory import Place, Row, figures, kept_memory, refuse_write
+from ringup.tools.bench.timing import cpu_us
+
+ROUNDS = 5
+TIMES = 4000
+# commands of one stream when appending is timed; launches of a long stream
+GROUP, LONG = 100, 10
+GRID, BLOCK = (16, 1, 1), (256, 1, 1)
+# a GA102: its class, its TPCs
+TARGET, ROW, TPCS = "sm_86", row_of(AMPERE_COMPUTE_B), 42
+RING_VA, ARGS_VA, INDIRECT_VA, CODE_VA = 0x400_0000, 0x500_0000, 0x600_0000, 0x1_0000_0000
+# c[i] = a[i] + b[i], of 32 bits, for i below n. Arguments: a, b, c, n
+SOURCE = """
+.target sm_86
+.kernel add
+.registers 16
+.parameter 8
+.parameter 8
+.parameter 8
+.parameter 4
+  [B------:R-:W0:Y:S02] S2R R0, SR_CTAID.X
+  [B------:R-:W1:Y:S02] S2R R3, SR_TID.X
+  [B01----:R-:W-:Y:S06] IMAD R0, R0, c[0x0][0x0], R3
+  [B------:R-:W-:Y:S13] ISETP.GE.U32.AND P0, PT, R0, c[0x0][0x178], PT
+  [B------:R-:W-:Y:S06] @P0 EXIT
+  [B------:R-:W-:Y:S06] MOV R7, 0x4
+  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, c[0x0][0x160]
+  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R4, R0, R7, c[0x0][0x168]
+  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R8, R0, R7, c[0x0][0x170]
+  [B------:R-:W0:Y:S02] LDG.E R10, [R2]
+  [B------:R-:W1:Y:S02] LDG.E R11, [R4]
+  [B01----:R-:W-:Y:S06] IADD3 R10, R10, R11, RZ
+  [B------:R0:W-:Y:S02] STG.E [R8], R10
+  [B0-----:R-:W-:Y:S05] EXIT
+"""
+NUMBER = 3
+ARGUMENTS = (Place(0x300_0000), Place(0x100_0000), Place(0x200_0000), 4096)
+LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
+BYTES_NOTE = "what the host fetches for it, without descriptors and arguments"
+STORED_NOTE = "memory that a launch takes for its descriptor, constant bank 0 and arguments"
+SUBMIT_NOTE = "ours: copied into the ring; peer: copied into a page of commands; then an entry, its index, the doorbell"
+ORDER_NOTE = (
+    "ours: launches of a stream may run at once; peer: a descriptor starts the next one, which waits for its end"
+)
+KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
+ROWS = (
+    Row("append a launch, arguments packed", "us", "append_us", Goal("ratio", 20), ORDER_NOTE),
+    Row("append a launch, stream", "bytes", "append_bytes", None, ORDER_NOTE),
+    Row("append a launch, descriptor and arguments", "bytes", "argument_bytes", Goal("ratio", 1), STORED_NOTE),
+    Row("append a launch and a barrier", "us", "ordered_us", Goal("ratio", 20), "", "append_us"),
+    Row("append a launch and a barrier, stream", "bytes", "ordered_bytes", None, BYTES_NOTE, "append_bytes"),
+    Row("eager launch: wait, launch, barrier, signal", "us", "launch_us", Goal("ratio", 7), LAUNCH_NOTE),
+    Row("eager launch, stream", "bytes", "launch_bytes", None, BYTES_NOTE),
+    Row("eager launch, built and submitted", "us", "launch_us", Goal("ratio", 7), "", "launch_submit_us"),
+    Row("submit a launch", "us", "submit_us", Goal("ratio", 4.5), SUBMIT_NOTE),
+    Row(f"submit {LONG} launches", "us", "submit_long_us", None, SUBMIT_NOTE),
+    Row("append a copy", "us", "copy_us"),
+    Row("append a copy, stream", "bytes", "copy_bytes", Goal("ratio", 1), BYTES_NOTE),
+    Row("submit a copy", "us", "copy_submit_us", None, SUBMIT_NOTE),
+    Row("patch a kept stream", "us", "patch_us", None, KEPT_NOTE),
+    Row("patch and submit a kept stream", "us", "patch_submit_us", Goal("ratio", 1.5), KEPT_NOTE),
+)
+
+
+def cubin() -> bytes:
+    """Return the kernel's cubin, made by ringup's assembler."""
+    made = assembly.assemble(SOURCE, "nvidia-queues")
+    return cubin_write.write(made.kernels, TARGET, Generation.CUDA_12, made.data, made.addresses)
+
+
+class Instant:
+    """A card that takes no time: published work is done at once."""
+
+    def __init__(self, code: bytes) -> None:
+        self.space = object()
+        self._owner = Owner("plain memory")
+        self._never = Timeline("never", lambda: 0, 0x9_0000, self.space, Failed(RuntimeError("nothing waits here")))
+        program = Program(Cubin(code, "nvidia-queues"), CODE_VA, lambda: None, self._owner)
+        self.kernel = program.only()
+        self._local = LocalMemory(ROW, TPCS, lambda size_bytes: 0)
+        self._compute, self._copy = ComputeCommands(ROW), CopyCommands(ROW)
+        self.compute, self.copies = self._queue(self._compute), self._queue(self._copy)
+        stream = self.stream(0)
+        self.number_byte = stream.dispatch(self.kernel, GRID, BLOCK, ARGUMENTS) + self.kernel.arg_offset(NUMBER)
+        self.kept = Kept(self.compute, stream, kept_memory)
+
+    def _queue(self, commands: ComputeCommands | CopyCommands) -> GpfifoQueue:
+        word, put, bell = memoryview(bytearray(64)).cast("Q"), *(memoryview(bytearray(64)).cast("I") for _ in range(2))
+        ring_view, args_view, indirect_view, entries_view = (
+            memoryview(bytearray(n)) for n in (RING_BYTES, ARGS_BYTES, INDIRECT_BYTES, ENTRY_BYTES * ENTRIES)
+        )
+
+        def doorbell() -> None:
+            bell[0] = 1
+            word[0] = timeline.last
+
+        timeline = Timeline("now", lambda: word[0], 0x100, self.space, Failed(RuntimeError("all is done at once")))
+        gpfifo = Gpfifo(
+            RING_VA, RING_BYTES, ENTRIES, refuse_write, partial(put.__setitem__, 0), doorbell, view=entries_view
+        )
+        parts = QueueParts(
+            name="plain memory",
+            commands=commands,
+            timeline=timeline,
+            ring=Ring("ring", RING_BYTES, refuse_write, gpfifo.publish, view=ring_view),
+            args=Arena(ARGS_VA, ARGS_BYTES, refuse_write, args_view),
+            indirect=Arena(INDIRECT_VA, INDIRECT_BYTES, refuse_write, indirect_view),
+            owner=self._owner,
+        )
+        return GpfifoQueue(parts, gpfifo)
+
+    def stream(self, launches: int, *, ordered: bool = False) -> ComputeStream:
+        """Return a stream of launches that may run at once, or one after the other."""
+        stream = ComputeStream(self._compute, self._owner, self._local)
+        for _ in range(launches):
+            stream.dispatch(self.kernel, GRID, BLOCK, ARGUMENTS)
+            if ordered:
+                stream.barrier()
+        return stream
+
+    def copy(self, copies: int) -> CopyStream:
+        """Return a stream of copies."""
+        stream = CopyStream(self._copy, self._owner)
+        for _ in range(copies):
+            stream.copy(0x200_0000, 0x100_0000, 4096)
+        return stream
+
+    def launch(self) -> None:
+        """Wait for another queue, start a kernel, order it, signal: built and submitted."""
+        stream = ComputeStream(self._compute, self._owner, self._local)
+        stream.wait_for(self._never.next())
+        stream.dispatch(self.kernel, GRID, BLOCK, ARGUMENTS)
+        stream.barrier()
+        self.compute.submit(stream)
+
+
+def run(code: bytes, times: int) -> dict[str, float]:
+    """Time our queues once: CPU microseconds and bytes by the keys of `ROWS`."""
+    card = Instant(code)
+    compute, kept, number_byte = card.compute, card.kept, card.number_byte
+    one, long, copy = card.stream(1), card.stream(LONG), card.copy(1)
+    numbers = itertools.cycle(n.to_bytes(4, "little") for n in range(1, 1 << 12))
+    groups = max(1, times // GROUP)
+
+    def patch() -> None:
+        kept.patch_args(number_byte, next(numbers))
+
+    def patch_submit() -> None:
+        kept.patch_args(number_byte, next(numbers))
+        kept.submit()
+
+    start, empty, group = compute.ring.wptr, len(card.stream(0).body), card.stream(GROUP)
+    card.launch()
+    return {
+        "launch_bytes": compute.ring.wptr - start,
+        "append_bytes": (len(group.body) - empty) / GROUP,
+        "argument_bytes": len(group.args) / GROUP,
+        "ordered_bytes": (len(card.stream(GROUP, ordered=True).body) - empty) / GROUP,
+        "copy_bytes": (len(card.copy(GROUP).body) - len(card.copy(0).body)) / GROUP,
+        "append_us": cpu_us(lambda: card.stream(GROUP), groups) / GROUP,
+        "ordered_us": cpu_us(lambda: card.stream(GROUP, ordered=True), groups) / GROUP,
+        "launch_us": cpu_us(card.launch, times),
+        "submit_us": cpu_us(lambda: compute.submit(one), times),
+        "submit_long_us": cpu_us(lambda: compute.submit(long), times),
+        "copy_us": cpu_us(lambda: card.copy(GROUP), groups) / GROUP,
+        "copy_submit_us": cpu_us(lambda: card.copies.submit(copy), times),
+        "patch_us": cpu_us(patch, times),
+        "patch_submit_us": cpu_us(patch_submit, times),
+    }
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Time both, a round of each in turn."""
+    times, code = TIMES // 10 if bench.quick else TIMES, cubin()
+    job = {"times": times, "grid": GRID, "block": BLOCK, "group": GROUP, "long": LONG, "cubin": code.hex()}
+    ours: list[Mapping[str, float]] = []
+    peers: list[Mapping[str, float]] = []
+    for i in range(2 if bench.quick else ROUNDS):
+        bench.say(f"round {i + 1}")
+        ours.append(run(code, times))
+        answer = bench.peer.call("nvidia_queues", job)
+        peers += [] if answer is None else [answer]
+    yield from figures(ROWS, ours, peers)
