@@ -9,6 +9,9 @@ from types import ModuleType
 from ringup.autogen.structs import Struct, near
 from ringup.errors import NotSupported
 
+# structs by release that are kept; a driver needs a few dozen
+MADE_LIMIT = 4096
+
 
 def release_key(release: str) -> tuple[int, ...]:
     """Return the sort key of a release: "580.65.06" is (580, 65, 6). Raises `ValueError` for other than numbers and
@@ -51,6 +54,16 @@ def branch_in(module: ModuleType, release: str) -> str:
 
 def struct_at(cls: type[Struct], release: str) -> type[Struct]:
     """Implement `Struct.at`: the module's BRANCHES say to which releases its rows apply."""
+    made = _MADE.get((cls, release))
+    if made is None:
+        made = _find(cls, release)
+        if len(_MADE) >= MADE_LIMIT:
+            _MADE.clear()
+        _MADE[cls, release] = made
+    return made
+
+
+def _find(cls: type[Struct], release: str) -> type[Struct]:
     cls = cls.BASE or cls
     module = sys.modules[cls.__module__]
     # No row of this module depends on a release.
@@ -103,5 +116,7 @@ def apply_differences(members: dict[str, str], differences: str) -> dict[str, st
     return out
 
 
-# Classes made by `struct_at`, one for each struct and branch.
+# Classes made by `_find`, one for each struct and branch.
 _LAID_OUT: dict[tuple[type[Struct], str], type[Struct] | None] = {}
+# The same by release: opening a card asks some hundred times, for a few dozen structs.
+_MADE: dict[tuple[type[Struct], str], type[Struct]] = {}
