@@ -16,7 +16,10 @@ from ringup.drivers.nv.nodes.channel import Channel
 from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import CardObjects
 from ringup.drivers.nv.nodes.queues import NodesQueues
+from ringup.drivers.nv.nodes.watch import card_info
+from ringup.drivers.nv.rm import sensors
 from ringup.drivers.nv.rm.facts import CardFacts
+from ringup.drivers.nv.rm.sensors import Sensors
 from ringup.drivers.nv.rm.xids import MMU_FAULT, WORKS_OWN
 from ringup.drivers.nv.verbs import SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
@@ -32,15 +35,15 @@ LOG = logging.getLogger(__name__)
 OBJECTS_US, QUEUES_US = 10_000_000, 10_000_000
 # events end a wait, so a sleep may be long; it bounds how late a card that is gone is noticed
 LONGEST_NAP_US = 200_000
-FOUND = "driven by NVIDIA's kernel driver"
 
 
 @dataclass(frozen=True, slots=True)
 class NodesStats:
-    """What a card does now: this process's memory and queues on it."""
+    """What a card does now: its sensors, and this process's memory and queues on it."""
 
     name: str
     at_us: int
+    sensors: Sensors
     memory: dict[str, Usage]
     queues: tuple[QueueStats, ...]
     faults: int
@@ -136,26 +139,7 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
     @property
     def info(self) -> CardInfo:
         """What the card is, as the driver tells it."""
-        seen, row = self.facts, self.device.row
-        return CardInfo(
-            name=self.name,
-            chip=seen.chip,
-            target=self.target,
-            product=seen.product,
-            pci_id=f"{row.vendor_id:04x}:{row.device_id:04x}",
-            address=row.address,
-            vram_bytes=seen.vram_bytes,
-            window_bytes=seen.bar1_bytes,
-            compute_units=seen.sms,
-            warps_per_unit=seen.warps_per_sm,
-            wave_size=32,
-            l2_bytes=seen.l2_bytes,
-            copy_engines=len(seen.copy_engines),
-            gid=seen.gid.hex(),
-            versions={"nvidia": self.device.release, "layouts": self.device.calls.layouts},
-            firmware={},
-            found=FOUND,
-        )
+        return card_info(self._objects)
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def pin(self, buffer: Any, name: str = "") -> Buffer:
@@ -172,11 +156,12 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
 
     # --- health -----------------------------------------------------------------------------------------------------
     def stats(self) -> NodesStats:
-        """Return what this process has on the card."""
+        """Return what the driver tells of the card, and what this process has on it. Raises `DeviceLost`."""
         self._check()
         return NodesStats(
             name=self.name,
             at_us=self.device.clock.now_us,
+            sensors=sensors.read(self._objects.client, self._objects.subdevice),
             memory={place: replace(usage) for place, usage in self._memory.stats().items()},
             queues=self._queue_stats(),
             faults=self._faults,
