@@ -106,7 +106,7 @@ def load(client: RmClient, subdevice: int) -> tuple[float, float] | None:
     if not newest.base.timeStamp:
         return None
     busy, memory_busy = newest.gr.util / PER_PERCENT, newest.fb.util / PER_PERCENT
-    return (busy, memory_busy) if max(busy, memory_busy) <= 100 else None  # noqa: PLR2004  percent
+    return (busy, memory_busy) if max(busy, memory_busy) <= 100 else None
 
 
 def temperatures(client: RmClient, subdevice: int) -> dict[int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringup.drivers.transport.linux import nvidia_proc
 from ringup.drivers.transport.linux.function import Function
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.linux.lock import process
@@ -37,7 +38,11 @@ class Survey:
 
 def survey(kernel: Kernel, functions: Iterable[Function]) -> Survey:
     """Look through every process but this one for nodes of the functions."""
-    nodes = {node for function in functions for node in nodes_of(function)}
+    return survey_nodes(kernel, {node for function in functions for node in nodes_of(function)})
+
+
+def survey_nodes(kernel: Kernel, nodes: set[str]) -> Survey:
+    """Look through every process but this one for nodes, given by their paths."""
     uses: list[Use] = []
     hidden = 0
     for name in kernel.names(kernel.path("proc")):
@@ -54,7 +59,9 @@ def survey(kernel: Kernel, functions: Iterable[Function]) -> Survey:
 
 
 def nodes_of(function: Function) -> Iterator[str]:
-    """Yield the paths through which a function is used: BARs, VFIO's group or node, DRM and sound nodes."""
+    """Yield the paths through which a function is used: BARs, VFIO's group or node, DRM and sound nodes, the node
+    of NVIDIA's driver.
+    """
     kernel = function.kernel
     folder = function.path.resolve()
     for name in kernel.names(folder):
@@ -70,6 +77,10 @@ def nodes_of(function: Function) -> Iterator[str]:
     for card in kernel.names(folder / "sound"):
         for name in kernel.names(folder / "sound" / card):
             yield str(kernel.path("dev/snd", name))
+    if function.driver == nvidia_proc.DRIVER:
+        number = nvidia_proc.minor(kernel, function.address)
+        if number is not None:
+            yield str(kernel.path(nvidia_proc.CARD_NODE.format(number)))
 
 
 def _held(kernel: Kernel, folder: Path) -> set[str] | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ringup.drivers.transport.bars import REMEDY, trouble
-from ringup.drivers.transport.linux import advice, linked
+from ringup.drivers.transport.linux import advice, linked, nvidia_proc
 from ringup.drivers.transport.linux.function import TRANSLATING, Function, link_of, reads_as_there
 from ringup.drivers.transport.linux.holders import survey
 from ringup.drivers.transport.linux.lock import CardLock
@@ -92,7 +92,16 @@ def _driver(function: Function, wanted: str) -> Finding:
         return Finding("driver", REFUSE, f"none, VFIO needs {VFIO_DRIVER}", ways)
     if not wanted:
         ways += f", `ringup bind {function.address} --driver none` to nobody"
+    ways = "; ".join(filter(None, (other_name(function), ways)))
     return Finding("driver", REFUSE, f"the kernel's {driver} drives the card", ways)
+
+
+def other_name(function: Function) -> str:
+    """Say by which name a card is used that stays with NVIDIA's kernel driver; empty for others."""
+    if function.driver != nvidia_proc.DRIVER:
+        return ""
+    number = nvidia_proc.minor(function.kernel, function.address)
+    return "its driver has made no node for it" if number is None else f"use it as nvidia:{number}"
 
 
 def kind(function: Function) -> Iterator[Finding]:

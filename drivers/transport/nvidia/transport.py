@@ -11,14 +11,13 @@ from typing import Any
 
 from ringup.cards import Found
 from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.nvidia_proc import facts, listed
 from ringup.drivers.transport.nvidia.device import NvidiaDevice, join, missing
 from ringup.drivers.transport.nvidia.system import CONTROL_NODE, ModelSystem, System, node_of
 from ringup.errors import NoSuchCard
 
 PREFIX = "nvidia:"
 NUMBER = re.compile(r"[0-9]{1,3}")
-GPUS = "/proc/driver/nvidia/gpus"
-LINE = re.compile(r"^(Model|Device Minor):\s*(.+?)\s*$", re.MULTILINE)
 
 
 def find(kernel: Kernel | None = None) -> Iterable[Found]:
@@ -27,12 +26,6 @@ def find(kernel: Kernel | None = None) -> Iterable[Found]:
     """
     kernel = kernel or Kernel()
     return [_found(kernel, address, text) for address, text in listed(kernel)]
-
-
-def listed(kernel: Kernel) -> list[tuple[str, str]]:
-    """Return the PCI address of each card of the driver, and what the driver's file about it says."""
-    folder = kernel.path(GPUS)
-    return [(name, kernel.text(folder / name / "information")) for name in kernel.names(folder)]
 
 
 def open(
@@ -49,11 +42,6 @@ def open(
     if model is not None:
         system = ModelSystem(model, owned=owned)
     return NvidiaDevice(name or f"{PREFIX}{int(rest)}", int(rest), system)
-
-
-def facts(text: str) -> dict[str, str]:
-    """Return what a card's file says: `Model`, `Device Minor`."""
-    return dict(LINE.findall(text))
 
 
 def _found(kernel: Kernel, address: str, text: str) -> Found:
