@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ringup.drivers.amd.lifecycle import shutdown
 from ringup.errors import NotSupported
+from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common.json_text import json_text
@@ -30,7 +31,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    with attached(card_name(args), change=True) as found:
+    wanted = card_name(args)
+    if nvidia.through_driver(wanted):
+        nvidia.stop(wanted)
+    with attached(wanted, change=True) as found:
         device = found.bare.device
         name, done = device.name, shutdown.rest(found.bare, sleep=not args.awake)
         if args.off:

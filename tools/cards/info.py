@@ -14,6 +14,7 @@ from ringup.drivers.transport import bars
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd.needs import Need, needs
 from ringup.firmware.store import Store
+from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common.json_text import json_text
@@ -28,18 +29,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what a card is and its state, without starting it",
         description="Show what a card is: ids, link, memory, blocks, firmware files, and its state. It "
         "is woken if it sleeps; "
-        "nothing is started. A card that another process drives is only read.",
+        "nothing is started. A card that another process drives is only read. Of a card that stays with NVIDIA's "
+        "driver: what that driver tells.",
     )
     add_card_arguments(parser, firmware=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    with attached(card_name(args)) as found:
-        shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
-    if args.json:
-        print(json_text(shown))
+    name = card_name(args)
+    if nvidia.through_driver(name):
+        with nvidia.look(name) as watch:
+            shown = nvidia.describe(watch)
+        lines = nvidia.info_lines(shown)
     else:
-        print("\n".join(_lines(shown)))
+        with attached(name) as found:
+            shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
+        lines = _lines(shown)
+    print(json_text(shown) if args.json else "\n".join(lines))
     return 0
 
 

@@ -6,11 +6,13 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+import ringup
 from ringup.drivers.amd.bus.hdp import Hdp
 from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.gpu_memory import GpuMemory
 from ringup.errors import DeviceFault
+from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import files, numbers
@@ -18,27 +20,30 @@ from ringup.tools.common.files import Input
 from ringup.tools.common.json_text import json_text
 from ringup.tools.common.wrong_usage import WrongUsage
 
-READ, WRITE = "read", "write"
+READ, WRITE, LIST = "read", "write", "list"
 VRAM, GPU = "vram", "gpu"
 SHOWN_BYTES = 1 << 20  # the size limit of a dump; more must go to a file
 CHUNK_BYTES = 4 << 20
 USAGE = """ringup mem [CARD] read ADDRESS SIZE [--space {vram,gpu}] [--vmid N] [--out FILE]
-       ringup mem [CARD] write ADDRESS HEX | --from FILE [--space {vram,gpu}] [--vmid N]"""
+       ringup mem [CARD] write ADDRESS HEX | --from FILE [--space {vram,gpu}] [--vmid N]
+       ringup mem [CARD] list"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "mem",
         usage=USAGE,
-        help="read and write a card's memory",
-        description="Read and write a card's memory; nothing is started. Addresses are offsets in VRAM, "
+        help="read and write a card's memory, list its buffers",
+        description="Read and write a card's memory; nothing is started. `list` starts the card and lists the buffers "
+        "of the start by address. Addresses are offsets in VRAM, "
         "or GPU virtual addresses, "
         "translated by the page tables that a driver left. Of a card that another process drives only the part in the "
         "window can be read. "
-        "A virtual card exists only in this process: writes are lost at its end.",
+        "A virtual card exists only in this process: writes are lost at its end. NVIDIA's driver shows no process "
+        "another's memory: with it there is only `list`.",
     )
     parser.add_argument(
-        "words", nargs="+", metavar="[CARD] read|write ADDRESS [SIZE|HEX]", help="sizes such as 64, 0x40, 4K, 1M"
+        "words", nargs="+", metavar="[CARD] read|write|list [ADDRESS [SIZE|HEX]]", help="sizes such as 64, 0x40, 4K, 1M"
     )
     add_card_arguments(parser, positional=False)
     parser.add_argument("--space", choices=(VRAM, GPU), default=VRAM, help="address space (default: %(default)s)")
@@ -54,12 +59,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.words[-1] == LIST and len(args.words) <= 2:
+        args.card = args.words[0] if len(args.words) > 1 else None
+        return _list(card_name(args), as_json=args.json)
     action, start, rest = _parts(args)
+    if nvidia.through_driver(name := card_name(args)):
+        raise nvidia.no_memory(name)
     files.check_outputs(args.out)
     source = _source(args.source, rest) if action == WRITE else None
     size_bytes = source.size_bytes if source else _size(rest, to_file=args.out is not None)
     data = b""
-    with attached(card_name(args), change=action == WRITE) as found:
+    with attached(name, change=action == WRITE) as found:
         bare = found.bare
         pieces = list(_pieces(bare, args.space, args.vmid, start, size_bytes))
         if source:
@@ -85,12 +95,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _list(name: str, *, as_json: bool) -> int:
+    """List the buffers of a started card by address."""
+    with ringup.open(name) as card:
+        rows = [
+            {
+                "gpu_va": held.buffer.gpu_va,
+                "size_bytes": held.buffer.size_bytes,
+                "where": held.buffer.where,
+                "name": held.buffer.name,
+            }
+            for held in sorted(card.memory.table, key=lambda held: held.buffer.gpu_va)
+        ]
+    if as_json:
+        print(json_text({"card": name, "buffers": rows}))
+        return 0
+    for row in rows:
+        end = row["gpu_va"] + row["size_bytes"]
+        print(f"{row['gpu_va']:#014x} to {end:#014x}  {row['size_bytes']:10}  {row['where']:4}  {row['name']}")
+    print(f"{len(rows)} buffers, {sum(row['size_bytes'] for row in rows)} bytes")
+    return 0
+
+
 def _parts(args: argparse.Namespace) -> tuple[str, int, list[str]]:
     """Split the words into action, address and the rest; a card in front goes where `card_name` expects it."""
     words = list(args.words)
     args.card = None if words[0] in (READ, WRITE) else words.pop(0)
     if not words or words[0] not in (READ, WRITE):
-        raise WrongUsage(f"{words[0] if words else args.card!r} is neither {READ} nor {WRITE}")
+        raise WrongUsage(f"{words[0] if words else args.card!r} is neither {READ} nor {WRITE} nor {LIST}")
     if len(words) < 2:
         raise WrongUsage(f"{words[0]} needs an address")
     if (words[0] == READ and args.source) or (words[0] == WRITE and args.out):

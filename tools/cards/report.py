@@ -9,6 +9,7 @@ from typing import Any
 import ringup
 from ringup.drivers.amd.observe.post_mortem import examine
 from ringup.errors import DeviceLost
+from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import files
@@ -25,6 +26,7 @@ TITLES = {  # keys of a report with their headings on a page, in order
     "waves": "Waves",
     "interrupts": "Last interrupts",
     "memory": "Memory",
+    "channels": "Channels",
     "holders": "Most memory is held by",
     "metrics": "Metrics that its holder read last",
     "mark": "Mark of its driver",
@@ -58,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     if args.up:
         with ringup.open(name, firmware=args.firmware) as card:
             report: Any = card.report()
+    elif nvidia.through_driver(name):
+        with nvidia.look(name) as watch:
+            report = nvidia.LookReport(watch)
     else:
         with attached(name) as found:
             report = examine(found.bare, found.holder)

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import ringup
-from ringup.errors import CompileError
+from ringup.drivers.nv.verbs import AnyNvidia
+from ringup.errors import CompileError, WrongTarget
 from ringup.queues.amd.objects import code_object, fat_binary
 from ringup.queues.amd.objects.code_object import CodeObject
+from ringup.queues.nv import cubin
+from ringup.queues.nv.cubin import Cubin
 from ringup.tools.cards import kernel_arguments
 from ringup.tools.cards.kernel_arguments import SHOWN, Argument
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name, is_card
@@ -30,7 +33,8 @@ MAX_TIMES = 1000  # one profile has space for some thousands
 class Work:
     """A kernel to run. The grid counts groups, or work-items if `items` is set. It runs `times` times in sequence."""
 
-    code: CodeObject | bytes  # an unread fat binary, until the card is known
+    code: CodeObject | Cubin | bytes  # bytes: an unread fat binary, until the card is known
+    what: str
     kernel: str
     grid: Counts
     items: bool
@@ -44,10 +48,10 @@ class Work:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "run",
-        help="run a kernel of a code object with arguments and files",
-        description="Start a card, run a kernel of a code object on it, copy results back, stop the "
-        "card. `ringup program FILE` "
-        "shows the kernels of a file and their arguments.",
+        help="run a kernel of a code object or cubin with arguments and files",
+        description="Start a card, run a kernel of a code object (of a cubin on NVIDIA's cards) on it, copy results "
+        "back, stop the card. `ringup program FILE` shows the kernels of a file and their arguments, `ringup asm` "
+        "makes both kinds of file from text.",
     )
     add_work_arguments(parser, nargs="+")
     add_card_arguments(
@@ -61,23 +65,26 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
     parser.add_argument(
         "words",
         nargs=nargs,
-        metavar="[CARD] CODE_OBJECT [KERNEL]",
-        help="a card's name, an ELF file for its processor or a library of HIP's compiler, a kernel in it if there are "
-        "several: its name or a "
-        "unique part of it",
+        metavar="[CARD] FILE [KERNEL]",
+        help="a card's name, a code object or cubin (ELF) for its processor or a library of HIP's compiler, a kernel "
+        "in it if there are several: its name or a unique part of it",
     )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--grid", type=counts, metavar="X[,Y[,Z]]", help="work-groups along each axis (default: 1)")
+    shape.add_argument(
+        "--grid", type=counts, metavar="X[,Y[,Z]]", help="groups (NVIDIA: blocks) along each axis (default: 1)"
+    )
     shape.add_argument(
         "--items",
         type=counts,
         metavar="X[,Y[,Z]]",
-        help="work-items along each axis instead; the last groups may be partial",
+        help="work-items (threads) along each axis instead; the last groups may be partial, but not on NVIDIA's cards",
     )
     parser.add_argument(
-        "--block", type=counts, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a group (default: 64)"
+        "--block", type=counts, default=(64,), metavar="X[,Y[,Z]]", help="work-items (threads) of a group (default: 64)"
     )
-    parser.add_argument("--lds", type=numbers.size, default=0, metavar="SIZE", help="bytes of dynamic LDS")
+    parser.add_argument(
+        "--lds", "--shared", type=numbers.size, default=0, metavar="SIZE", help="bytes of dynamic LDS (shared memory)"
+    )
     parser.add_argument(
         "--arg",
         action="append",
@@ -131,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 
 def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
     """Return the card that the words name, if any, and the work. Raises `WrongUsage`, and `CompileError` for a file
-    that is not a code object.
+    that is neither code object nor cubin.
     """
     words = list(args.words)
     card = words.pop(0) if is_card(words[0]) and not Path(words[0]).exists() else None
@@ -140,16 +147,21 @@ def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
     arguments = [kernel_arguments.parse(word) for word in args.arg]
     code, kernel = _program(words)
     return card, Work(
-        code, kernel, args.items or args.grid or (1,), args.items is not None, args.block, args.lds, arguments, args.times, args.timeout
+        code, words[0], kernel, args.items or args.grid or (1,), args.items is not None, args.block, args.lds, arguments, args.times, args.timeout
     )  # fmt: skip
 
 
-def _program(words: list[str]) -> tuple[CodeObject | bytes, str]:
-    """Return a code object, or a fat binary's bytes, and the chosen kernel. Raises `WrongUsage`, `CompileError`."""
+def _program(words: list[str]) -> tuple[CodeObject | Cubin | bytes, str]:
+    """Return a code object, a cubin or a fat binary's bytes, and the chosen kernel. Raises `WrongUsage`,
+    `CompileError`.
+    """
     data = files.read_program(words[0], LIMIT_BYTES)
-    fat = fat_binary.is_fat(data)
-    code = data if fat else code_object.parse(data, words[0])
-    if isinstance(code, CodeObject):
+    code: CodeObject | Cubin | bytes = data
+    if cubin.is_cubin(data):
+        code = Cubin(data, words[0])
+    elif not fat_binary.is_fat(data):
+        code = code_object.parse(data, words[0])
+    if not isinstance(code, bytes):
         names = list(code.kernels)
     else:
         names = list(dict.fromkeys(name for one in fat_binary.members(code, words[0]) for name in one.kernels()))
@@ -164,6 +176,9 @@ def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
 
     Raises `WrongUsage` for a grid or arguments that do not fit, and the errors of running.
     """
+    if isinstance(work.code, Cubin) != isinstance(card, AnyNvidia):
+        wanted = "a cubin" if isinstance(card, AnyNvidia) else "a code object"
+        raise WrongTarget(f"{work.what} is no {wanted.partition(' ')[2]}: {card.name} ({card.target}) runs {wanted}")
     kernel = card.load(work.code, work.kernel, kernel=work.kernel)[work.kernel]
     placed = kernel_arguments.place(card, work.arguments)
     stream = card.compute.stream()

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 import ringup
 from ringup.drivers.amd.observe.watch import watch
+from ringup.drivers.nv.nodes.watch import watch as watch_nvidia
 from ringup.drivers.transport.kfd.transport import PREFIX as KFD
 from ringup.drivers.transport.kfd.watch import watch as watch_kfd
+from ringup.drivers.transport.nvidia.transport import PREFIX as NVIDIA
 from ringup.drivers.transport.seam import Clock
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import numbers
@@ -61,11 +63,18 @@ def run(args: argparse.Namespace) -> int:
 def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
     """Yield the source of a card's numbers, and the clock for waits between samples."""
     if name.startswith(PRIVATE):
-        with ringup.open(name, kind=ringup.Radeon, firmware=firmware) as card:
+        with ringup.open(name, **{"firmware": firmware} if firmware else {}) as card:
             yield card, card.device.clock
     else:
-        with watch_kfd(name) if name.startswith(KFD) else watch(name) as eyes:
+        with _eyes(name) as eyes:
             yield eyes, eyes.clock
+
+
+def _eyes(name: str) -> Any:
+    """Watch a card that another process drives."""
+    if name.startswith(KFD):
+        return watch_kfd(name)
+    return watch_nvidia(name.removeprefix(NVIDIA)) if name.startswith(NVIDIA) else watch(name)
 
 
 def looks(text: str) -> int:
@@ -93,5 +102,5 @@ def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:
             yield from (f"{pad}{name:26} {text}" for text in value)
         elif isinstance(value, list | tuple):
             yield f"{pad}{name:26} {', '.join(map(str, value)) or 'none'}"
-        elif value is not None:
+        elif value not in (None, ""):
             yield f"{pad}{name:26} {value}"

@@ -91,9 +91,10 @@ def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) ->
         yield Text(f"{seen['name']}, {sensors['link'] or 'link unknown'}", style="bold")
         table = Table.grid(padding=(0, 2))
         for name, value in sensors.items():
-            if value is not None and name != "link":
+            if value not in (None, "") and name != "link":
                 table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value))
         yield table
+        yield from _own(seen)
         return
     link = seen["link"]
     held = f", held by {seen['holder']}" if seen.get("holder") else ""
@@ -111,6 +112,11 @@ def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) ->
         yield Text(f"throttled by: {', '.join(map(str, throttled))}", style="red")
     if seen.get("too_hot"):
         yield Text("too hot: its clocks are at their lowest", style="red")
+    yield from _own(seen)
+
+
+def _own(seen: dict[str, Any]) -> Iterator[RenderableType]:
+    """Draw the memory and the queues of a card that this process drives."""
     if memory := seen.get("memory"):
         yield _memory(memory)
     if queues := seen.get("queues"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ringup
+from ringup.drivers.nv.verbs import AnyNvidia
 from ringup.drivers.select import start
 from ringup.drivers.stages import Stage, Stages, Watcher, patience_with
 from ringup.drivers.transport.seam import Device, Driven
@@ -20,7 +21,10 @@ from ringup.tools.common.json_text import json_text
 from ringup.tools.common.stages import StageView, stage_rows
 from ringup.tools.common.usb_side import counts_of, plain
 
+# what vendors call a part of the card that runs groups, by whether it is NVIDIA's
+UNITS = {False: "compute units", True: "SMs"}
 TEST_BYTES, MIN_BYTES = 1 << 20, 4096
+INLINE_BYTES = 1 << 16
 TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a mapped window takes milliseconds
 
 
@@ -50,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         test = prove_queues(card, view)
         worked = counts_of(path)
         seen = mistakes.seen_by(card)
+        nvidia = isinstance(card, AnyNvidia)
         info, stages = asdict(card.info), stage_rows([*card.stages, test.stage])
     usb = {}
     if opened and came_up and worked:
@@ -64,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     milliseconds = sum(row["ms"] for row in stages)
     print(
         f"{name} is up: {info['chip']} ({info['pci_id']}), {info['vram_bytes'] >> 20} MiB, "
-        f"{info['compute_units']} compute units, {info['target']}"
+        f"{info['compute_units']} {UNITS[nvidia]}, {info['target']}"
     )
     print(f"it was {info['found']}; {len(stages)} stages took {milliseconds:.0f} ms")
-    for rung in info["resets"]:
+    for rung in info.get("resets", ()):
         print(f"  {rung}")
     for doubt in info["doubts"]:
         print(f"  of another version than the driver was written for: {doubt}")
@@ -122,12 +127,18 @@ def bytes_to_move(device: Device) -> int:
 
 
 def _move(card: Any, size_bytes: int) -> None:
-    """Copy bytes in with the copy queue, on with the compute queue, and out with the copy queue."""
+    """Copy bytes in with the copy queue, on with the compute queue as far as it can, and out with the copy queue."""
     data = bytes(range(256)) * (size_bytes // 256)
     with card.alloc(size_bytes, name="sent") as sent, card.alloc(size_bytes, name="passed on") as passed:
         stream = card.compute.stream()
         stream.wait_for(card.copy.upload(sent, data))
-        stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, size_bytes))
+        if isinstance(card, AnyNvidia):
+            # a compute queue of NVIDIA's copies nothing without a kernel: it stores the first bytes, which travel in
+            # its commands
+            stream.wait_for(card.copy.copy_buffer(passed, sent))
+            stream.upload(passed.gpu_va, data[:INLINE_BYTES])
+        else:
+            stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, size_bytes))
         card.copy.wait_for(card.compute.submit(stream))
         if card.copy.download(passed) != data:
             raise DeviceFault(

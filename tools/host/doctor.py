@@ -27,7 +27,7 @@ from ringup.drivers.usb4.host import system_backend
 from ringup.errors import RingupError
 from ringup.tools.common.json_text import json_text
 from ringup.tools.common.paths import add_source_arguments, sources_of
-from ringup.tools.host import doctor_kfd, doctor_pci, doctor_usb
+from ringup.tools.host import doctor_kfd, doctor_nvidia, doctor_pci, doctor_usb
 from ringup.tools.host.finding import FINE, OPTIONAL, WRONG, Line
 
 MARKS = {  # sign, sign for ASCII terminals, colour
@@ -35,6 +35,7 @@ MARKS = {  # sign, sign for ASCII terminals, colour
     OPTIONAL: ("–", "-", "yellow"),
     WRONG: ("✗", "x", "red"),
 }
+ON_LINUX = (doctor_pci, doctor_kfd, doctor_nvidia)
 PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler prints its version at once
 
 
@@ -197,7 +198,7 @@ def _user() -> str:
 
 
 def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterator[Line]:
-    on_pci = [*doctor_pci.examine(kernel), *doctor_kfd.examine(kernel)] if linux else []
+    on_pci = [line for one in ON_LINUX for line in one.examine(kernel)] if linux else []
     found = [*on_pci, *doctor_usb.examine(kernel, linux=linux, probe=probe, backend=backend)]
     yield from found
     if not linux:

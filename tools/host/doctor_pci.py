@@ -22,21 +22,22 @@ VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA"}
 def examine(kernel: Kernel) -> Iterator[Line]:
     """Yield findings of every GPU that the kernel lists."""
     for function in gpus_of(kernel):
-        reason = unsupported(function.vendor, function.device)
-        yield _card(function, reason)
+        elsewhere = preflight.other_name(function)
+        reason = "" if elsewhere else unsupported(function.vendor, function.device)
+        yield _card(function, reason, elsewhere)
         # the conditions for opening it do not matter if ringup cannot drive it
         if not reason:
             yield from _looks(function)
 
 
-def _card(function: Function, reason: str) -> Line:
+def _card(function: Function, reason: str, elsewhere: str) -> Line:
     console = function.kernel.number(function.path / "boot_vga") == 1
     todo = "this card shows the console: ringup leaves it alone" if console else ""
     seen = f"{VENDORS.get(function.vendor, '?')} {function.device:#06x}, {function.driver or 'no driver'}"
     if reason:
         todo = "; ".join(filter(None, (reason, todo)))
         return Line("cards", f"pci:{function.address}", OPTIONAL, f"{seen}: seen, not supported", todo)
-    return Line("cards", f"pci:{function.address}", FINE, seen, todo)
+    return Line("cards", f"pci:{function.address}", FINE, seen, todo or elsewhere)
 
 
 def _looks(function: Function) -> Iterator[Line]:

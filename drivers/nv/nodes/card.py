@@ -192,7 +192,7 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
             unreachable=unreachable,
             queues=() if self._closed else self._queue_stats(),
             channels={queue.name: tuple(self.stands(queue)) for queue in live},
-            memory={str(place): usage for place, usage in self._memory.table.usage.items()},
+            memory={str(place): replace(usage) for place, usage in self._memory.table.usage.items()},
             release=self.device.release,
         )
 

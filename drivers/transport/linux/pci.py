@@ -73,7 +73,9 @@ def _refuse(function: Function, path: str) -> None:
 
 def _found(function: Function) -> Found:
     if held := preflight.other_name(function):
-        return Found(f"pci:{function.address}", function.describe(), f"the kernel's {function.driver} drives it: {held}")
+        return Found(
+            f"pci:{function.address}", function.describe(), f"the kernel's {function.driver} drives it: {held}"
+        )
     if reason := unsupported(function.vendor, function.device):
         kept = f"; the kernel's {function.driver} drives it" if function.driver else ""
         return Found(f"pci:{function.address}", function.describe(), f"seen, not supported: {reason}{kept}")

@@ -31,7 +31,11 @@ class NvidiaMachine:
         self.root, self.kernel = root, Kernel(root)
         for name in ("vfio-pci", "nvidia", "nouveau", "snd_hda_intel"):
             (root / "sys/bus/pci/drivers" / name).mkdir(parents=True)
-        for path in ("sys/bus/pci/drivers_probe", "sys/bus/pci/drivers/nvidia/unbind", "sys/bus/pci/drivers/nvidia/bind"):
+        for path in (
+            "sys/bus/pci/drivers_probe",
+            "sys/bus/pci/drivers/nvidia/unbind",
+            "sys/bus/pci/drivers/nvidia/bind",
+        ):
             self.write(path, "")
         (root / "run/lock").mkdir(parents=True)
         (root / "sys/kernel/iommu_groups/12/devices").mkdir(parents=True)

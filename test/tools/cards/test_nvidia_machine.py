@@ -1,4 +1,4 @@
-"""`ringup list`, `bind` and `unbind` with a card of NVIDIA's that a driver of the kernel's holds, on a machine of files."""
+"""`ringup list`, `bind`, `unbind` with a card of NVIDIA's that a driver of the kernel's holds, on a machine of files."""
 
 import argparse
 
@@ -31,7 +31,10 @@ def test_a_card_without_node_or_right_says_so(tmp_path, monkeypatch):
     (tmp_path / "dev/nvidia3").unlink()
     (found,) = transport.find(machine.kernel)
     assert found.name == "nvidia:3"
-    assert found.skipped == "/dev/nvidia3 is not there: the driver is loaded without nodes: `nvidia-modprobe -c 0` makes them, as root"
+    assert (
+        found.skipped
+        == "/dev/nvidia3 is not there: the driver is loaded without nodes: `nvidia-modprobe -c 0` makes them, as root"
+    )
     machine.write("dev/nvidia3", "")
     # root may open every file
     monkeypatch.setattr("ringup.drivers.transport.nvidia.transport.os.access", lambda path, mode: False)
