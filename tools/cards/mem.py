@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ringup
 from ringup.drivers.amd.bus.hdp import Hdp
@@ -97,7 +98,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(name: str, *, as_json: bool) -> int:
     """List the buffers of a started card by address."""
-    with ringup.open(name) as card:
+    # every driver's memory has its table of buffers
+    opened: Any = ringup.open(name)
+    with opened as card:
         rows = [
             {
                 "gpu_va": held.buffer.gpu_va,

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import ringup
 from ringup.drivers.amd.lifecycle import shutdown
 from ringup.drivers.amd.lifecycle.recovery import WHOLE
+from ringup.drivers.nv.nodes.card import NodesCard
 from ringup.drivers.nv.nodes.watch import FOUND
 from ringup.drivers.nv.verbs import CHANNEL_RUNG
 from ringup.tools.cards import nvidia
@@ -59,7 +60,7 @@ def _channels(name: str, args: argparse.Namespace) -> int:
     """Make new channels on a card that stays with NVIDIA's driver."""
     if args.first not in (None, CHANNEL_RUNG):
         raise WrongUsage(f"{name} has no reset {args.first}; through NVIDIA's driver it has {CHANNEL_RUNG}")
-    with ringup.open(name) as card:
+    with ringup.open(name, kind=NodesCard) as card:
         rungs, more = nvidia.reset(card, args.first)
     if args.json:
         print(json_text({"name": name, "rungs": [asdict(rung) for rung in rungs], "state": FOUND}))

@@ -147,7 +147,8 @@ def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
     arguments = [kernel_arguments.parse(word) for word in args.arg]
     code, kernel = _program(words)
     return card, Work(
-        code, words[0], kernel, args.items or args.grid or (1,), args.items is not None, args.block, args.lds, arguments, args.times, args.timeout
+        code, words[0], kernel, args.items or args.grid or (1,), args.items is not None, args.block, args.lds, arguments,
+        args.times, args.timeout,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ringup.drivers.usb4.counts import Counts
 from ringup.errors import CompileError, DeviceFault, DeviceLost, NotSupported
 from ringup.queues.trace import Trace
 from ringup.tools.bench.plot import size_text
+from ringup.tools.cards.up import UNITS
 from ringup.tools.command_line.card_argument import VIRTUAL, card_name
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
@@ -27,6 +28,7 @@ from ringup.tools.common.progress import Progress
 from ringup.tools.common.stages import stage_rows
 from ringup.tools.common.usb_side import bridge_of, plain
 from ringup.tools.demo.desk import SPEEDS, Desk, Up, UsbTracks, bring_up
+from ringup.tools.demo.faults import fault_and_reset
 from ringup.tools.demo.kernels import Prepared, tasks
 from ringup.tools.host import doctor
 from ringup.tools.host.finding import FINE, OPTIONAL, WRONG
@@ -38,6 +40,7 @@ DEFAULT = "virtual:navi31@asm2464pd"
 HEADINGS = (
     "This machine", "The enclosure", "Bring-up", "Copies", "Kernels", "Sentences", "The cable is pulled", "Power down", "To look at",
 )  # fmt: skip
+FAULT = "A fault"  # on NVIDIA's cards, in place of the cable
 MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, SENTENCES, PULLED, DOWN, FILES = HEADINGS
 KIB, MIB = 1 << 10, 1 << 20
 COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: with firmware without bulk transfers
@@ -49,6 +52,10 @@ TO, FROM = "to", "from"
 SEED = 5
 TRACE_FILE, REPORT_FILE = "demo.pftrace", "demo.html"
 MODELLED = "times, rates and watts are the model's estimates for the hardware"
+# how kernels are launched, by whether the card is NVIDIA's
+LAUNCHED = {False: "PM4 packets", True: "launch descriptors (QMDs)"}
+NO_TENSORS = "skipped: the compiler of tensors has no target for NVIDIA's cards yet"
+NO_POWER = "NVIDIA's driver tells no power through its public controls"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,11 +64,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="start a card, copy, compute, pull its cable, switch it off; write a trace and a page",
         description="Start a card (by default a virtual one in a virtual enclosure) and show its work: "
         "stages with times and USB "
-        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, "
-        "compiled here, that finds "
-        "which of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the recovery "
-        "(only with a virtual "
-        "enclosure), power going down. It writes a trace for ui.perfetto.dev and a page with plots.",
+        "transfers, a copy each way, kernels dispatched through the card's own packets and checked against NumPy, a "
+        "published model, compiled here, that finds which of ten sentences is nearest to one that you type (not on "
+        "NVIDIA's cards yet), an unplug in the middle of a copy and the recovery (only with a virtual enclosure), a "
+        "fault of a kernel and the reset (only on NVIDIA's cards, such as virtual:ga102@nvidia), power going down. It "
+        "writes a trace for ui.perfetto.dev and a page with plots.",
     )
     parser.add_argument(
         "card", nargs="?", metavar="CARD", help=f"its name, as `ringup list` shows it (default: {DEFAULT})"
@@ -107,6 +114,7 @@ class Demo:
         self._desk = Desk(name)
         self._usb, self._trace = UsbTracks(), Trace()
         self._image: Any = None
+        self._kernel: Any = None
         times = MODELLED if name.startswith(VIRTUAL) else "times are of this computer"
         self.story: dict[str, Any] = {"card": name, "times": times, "chapters": []}
 
@@ -118,12 +126,17 @@ class Demo:
             self._introduce(up)
             with self._chapter(COPIES, up, "to the card and back"):
                 self._copies(up)
-            with self._chapter(KERNELS, up, "machine code by PM4 packets, results compared with NumPy's to the bit"):
+            with self._chapter(
+                KERNELS, up, f"machine code by {LAUNCHED[up.nvidia]}, results compared with NumPy's to the bit"
+            ):
                 self._kernels(up)
             with self._chapter(
                 SENTENCES, up, "a published model in our compiler's machine code, results compared with NumPy's"
             ):
                 self._sentences(up)
+            if up.nvidia:
+                with self._chapter(FAULT, up, "a kernel stores where no memory is; its channel is made anew"):
+                    self.story["fault"] = fault_and_reset(up, self._show, self._kernel)
             if self._desk.enclosure is not None:
                 with self._chapter(PULLED, up, "in the middle of a copy, and plugged in again"):
                     self._pull(up)
@@ -206,7 +219,7 @@ class Demo:
             stages = [row | {"transfers": count} for row, count in zip(stages, up.transfers, strict=True)]
         self.story["what"] = {
             "card": info.name, "chip": info.chip, "target": info.target, "memory": f"{info.vram_bytes >> 20} MiB",
-            "compute units": info.compute_units, "found": info.found,
+            UNITS[up.nvidia]: info.compute_units, "found": info.found,
         }  # fmt: skip
         self.story["bring_up_ms"], self.story["stages"] = round(up.took_ms, 1), stages
         cost = ""
@@ -214,7 +227,7 @@ class Demo:
             took = up.counts().since(up.opening)
             cost, self.story["bring_up"] = f", {took}", plain(took)
         self._show.line(
-            f"{info.chip} is up: {info.vram_bytes >> 20} MiB, {info.compute_units} compute units, {info.target}; "
+            f"{info.chip} is up: {info.vram_bytes >> 20} MiB, {info.compute_units} {UNITS[up.nvidia]}, {info.target}; "
             f"it was {info.found}"
         )
         self._show.line(f"{len(stages)} stages took {up.took_ms:.0f} ms{cost}")
@@ -275,7 +288,7 @@ class Demo:
             row["us"] = round(spans[row["kernel"]], 1)
         self._trace.events += profile.trace().events
         self.story["kernels"] = rows
-        heads = ("kernel", "data", "waves", "ran", "equal to NumPy's")
+        heads = ("kernel", "data", "warps" if up.nvidia else "waves", "ran", "equal to NumPy's")
         self._show.table(
             heads,
             [
@@ -283,7 +296,8 @@ class Demo:
                 for r in rows
             ],
         )
-        self._warm(up, prepared[WARM])
+        self._kernel = prepared[WARM]
+        self._warm(up, self._kernel)
         self._show.image(self._image)
         self._work(up, prepared[task.name])
 
@@ -292,6 +306,9 @@ class Demo:
         from ringup.tools.demo import sentences as demo_sentences  # imports the compiler too
 
         self.story["sentences"] = None
+        if up.nvidia:
+            self._show.line(NO_TENSORS)
+            return
         if not up.fast:
             self._show.line("skipped: its 90 MB of weights take hours with firmware without bulk transfers")
             return
@@ -323,9 +340,15 @@ class Demo:
         point.wait()
         busy = self._power(up)
         self.story["power"] = {"idle_w": idle, "busy_w": busy}
+        if idle is None:
+            self._show.line(f"this picture was drawn {runs} times from a kept stream; {NO_POWER}")
+            return
         self._show.line(f"power {idle} W at first, {busy} W after this picture was drawn {runs} times")
 
-    def _power(self, up: Up) -> int:
+    def _power(self, up: Up) -> int | None:
+        """Return the card's power; None where nobody tells it."""
+        if up.nvidia:
+            return None
         watts: int = up.card.stats().metrics.power_w
         self._trace.count(POWER_TRACK, up.now_us, watts)
         return watts
@@ -376,6 +399,9 @@ class Demo:
         """Print the power after the card is closed; switch its slot off if the bridge can."""
         power = self.story["power"]
         self._heading(DOWN)
+        if power["before_close_w"] is None:
+            self._show.line("the card was closed: its channels and its memory are free, and its driver lets it sleep")
+            return
         self._show.line(f"{power['before_close_w']} W before; the card was closed: its queues and engines are off")
         if "bridge" not in self.story:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ringup
 from ringup.drivers.select import start
-from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.seam import Device, Driven
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.device import BridgeDevice
 from ringup.drivers.usb4.identify import Firmware
@@ -20,6 +20,7 @@ from ringup.silicon.transport import ENCLOSURES
 from ringup.tools.command_line.card_argument import VIRTUAL
 from ringup.tools.common.stages import StageView
 from ringup.tools.common.usb_side import counts_of
+from ringup.tools.demo.kernels import NVIDIAS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,6 +99,11 @@ class Up:
         """How long the stages took."""
         return float(sum(stage.took_us for stage in self.card.stages)) / 1000
 
+    @property
+    def nvidia(self) -> bool:
+        """Whether it is a card of NVIDIA's."""
+        return str(self.card.info.target).startswith(NVIDIAS)
+
     def counts(self) -> Counts:
         """Return the transfers over its cable so far; none without a cable."""
         return counts_of(self.card.device) or Counts()
@@ -132,7 +138,7 @@ def bring_up(
     except BaseException:
         path.close()
         raise
-    with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
+    with start(path, firmware=firmware, watch=view) if isinstance(path, (Device, Driven)) else path as card:
         yield Up(card, opening, view.counted if view else [])
 
 

@@ -1,10 +1,16 @@
-"""The kernels of `ringup demo`: their source for LLVM, their inputs, and NumPy's results, equal to the bit."""
+"""The kernels of `ringup demo`: their source for LLVM, their inputs, and NumPy's results, equal to the bit.
+
+For NVIDIA's cards `sass_kernels` has the same kernels.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from ringup.errors import NotSupported
+
+NVIDIAS = "sm_"  # the beginning of the names of NVIDIA's processors
 BLOCK = 256  # items of a group
 WIDTH, STEPS = 256, 200  # side and steps of the picture, a square
 LEFT, TOP, ACROSS = -2.2, -1.5, 3.0  # the part of the plane
@@ -178,21 +184,35 @@ def compile_for(target: str, source: str = KERNEL) -> bytes:
     return code
 
 
+def _code(target: str, task: Task) -> bytes:
+    """Return a task's kernel for a card's processor. Raises `NotSupported` for one that the demo has no kernels for."""
+    if not target.startswith(NVIDIAS):
+        return compile_for(target, task.source)
+    # only what NVIDIA's cards need
+    from ringup.tools.demo import sass_kernels
+
+    if target not in sass_kernels.PARAMETERS_AT:
+        known = ", ".join(sass_kernels.PARAMETERS_AT)
+        raise NotSupported(f"the demo's kernels are written for {known}, not for {target}: try virtual:ga102@nvidia")
+    return sass_kernels.compile_for(target, task.name)
+
+
 class Prepared:
     """A task in a card's memory: its program, inputs and output buffer."""
 
     def __init__(self, card: Any, task: Task) -> None:
         self._card, self._task = card, task
-        self._program = card.load(compile_for(card.info.target, task.source), task.name)
+        self._program = card.load(_code(card.info.target, task), task.name)
         self._out = card.alloc(task.expected.nbytes, name=f"{task.name}: result")
         self._inputs = [card.alloc(array.nbytes, name=f"{task.name}: input") for array in task.inputs]
         for buffer, array in zip(self._inputs, task.inputs, strict=True):
             card.copy.upload(buffer, array).wait()
 
-    def stream(self) -> Any:
-        """Return a stream with one dispatch."""
+    def stream(self, out: Any = None) -> Any:
+        """Return a stream with one dispatch. `out`: another buffer or address for the result."""
         stream = self._card.compute.stream()
-        stream.dispatch(self._program, self._task.groups, BLOCK, [self._out, *self._inputs, *self._task.scalars])
+        target = self._out if out is None else out
+        stream.dispatch(self._program, self._task.groups, BLOCK, [target, *self._inputs, *self._task.scalars])
         return stream
 
     def run(self) -> Any:
@@ -200,3 +220,7 @@ class Prepared:
         expected, copy = self._task.expected, self._card.copy
         copy.wait_for(self._card.compute.submit(self.stream()))
         return copy.download_array(self._out, expected.dtype, expected.shape)
+
+    def is_right(self, result: Any) -> bool:
+        """Whether a result is NumPy's to the bit."""
+        return bool((result == self._task.expected).all())

@@ -44,7 +44,7 @@ def report(story: dict[str, Any], image: Any) -> str:
             for way in ("to", "from")
         ]
     power, pulled = story["power"], story.get("unplug")
-    sentences = story.get("sentences")
+    sentences, fault = story.get("sentences"), story.get("fault")
     drawn = {title: Markup("\n".join(svg(plot) for plot in some)) for title, some in plots.items()}
     sections = {
         "The card": story["what"],
@@ -62,7 +62,14 @@ def report(story: dict[str, Any], image: Any) -> str:
             f"{sentences['cosine_distance']:.1e}",
         },
         "Nearest first": sentences and sentences["nearest"],
-        "Power": {
+        "A kernel stored where no memory is": fault
+        and {
+            "error": fault["said"],
+            "after the launch": f"{fault['noticed_ms']:.1f} ms",
+            "a new channel took": f"{fault['reset_ms']:.1f} ms",
+        },
+        "Power": power["idle_w"] is not None
+        and {
             "at first": f"{power['idle_w']} W",
             "after work": f"{power['busy_w']} W",
             "before it was closed": f"{power['before_close_w']} W",

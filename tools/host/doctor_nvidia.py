@@ -16,6 +16,7 @@ from ringup.drivers.transport.linux.function import Function, gpus_of
 from ringup.drivers.transport.linux.holders import survey_nodes
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.nvidia import transport
+from ringup.drivers.transport.nvidia.device import join
 from ringup.drivers.transport.nvidia.system import CONTROL_NODE, node_of
 from ringup.firmware.nv.needs import CHIPS, needs
 from ringup.tools.host.finding import FINE, OPTIONAL, WRONG, Line
@@ -102,7 +103,7 @@ def _nodes(kernel: Kernel) -> Iterator[Line]:
             yield Line("cards", node, WRONG, "not there", "`nvidia-modprobe -c 0` makes the nodes, as root")
             continue
         allowed = os.access(path, os.R_OK | os.W_OK)
-        todo = "" if allowed else f"this user may not open it: {transport.join(kernel, path)}"
+        todo = "" if allowed else f"this user may not open it: {join(kernel, path)}"
         yield Line("cards", node, FINE if allowed else WRONG, f"mode {mode:04o}", todo)
 
 

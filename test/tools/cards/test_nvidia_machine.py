@@ -1,4 +1,4 @@
-"""`ringup list`, `bind`, `unbind` with a card of NVIDIA's that a driver of the kernel's holds, on a machine of files."""
+"""`ringup list`, `bind`, `unbind` with a card of NVIDIA's that a kernel driver holds, on a machine of files."""
 
 import argparse
 
