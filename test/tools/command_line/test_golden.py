@@ -73,7 +73,47 @@ CASES = {
     "setup": (["setup", "--root", "{tmp}/system"], ["setup", "--root", "{tmp}/system", "--json", "--only", "usb"]),
     "help": (["--help"], ["up", "--help"], ["mem", "--help"]),
 }
-VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes"
+# The same on a card that stays with NVIDIA's kernel driver, where no slot is filled before.
+GEFORCE = "virtual:ga102@nvidia"
+NVIDIAS = {
+    "nvidia": (
+        ["up", GEFORCE],
+        ["up", GEFORCE, "--json"],
+        ["info", GEFORCE],
+        ["info", GEFORCE, "--json"],
+        ["stats", GEFORCE],
+        ["stats", GEFORCE, "--json"],
+        ["top", GEFORCE],
+        ["report", GEFORCE],
+        ["report", GEFORCE, "--json"],
+        ["report", GEFORCE, "--up"],
+        ["reset", GEFORCE],
+        ["down", GEFORCE],
+        ["mem", GEFORCE, "list"],
+        ["mem", GEFORCE, "read", "0", "64"],
+        ["regs", GEFORCE, "PMC_BOOT_0"],
+        ["asm", "{tmp}/add_one.sass", "-o", "{tmp}/add_one.cubin"],
+        ["run", GEFORCE, "{tmp}/add_one.cubin", "--block", "4", "--arg", "show:16:f32"],
+        ["run", GEFORCE, "{tmp}/add_one.cubin", "--block", "4", "--arg", "show:16:f32", "--json"],
+        ["run", GEFORCE, "{tmp}/add_one.cubin", "--block", "4", "--arg", "0x7f00000000"],
+        ["run", GEFORCE, "{tmp}/add_one.cubin"],
+    ),
+}
+# the first example of docs/sass.md
+ADD_ONE = """
+.target sm_86
+.kernel add_one
+.registers 8
+.parameter 8
+  [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
+  MOV R3, 0x4
+  [B0-----:R-:W-:Y:S05] IMAD.WIDE.U32 R2, R0, R3, c[0x0][0x160]
+  [B------:R-:W0:Y:S02] LDG.E R1, [R2]
+  [B0-----:R-:W-:Y:S05] FADD R1, R1, 1
+  [B------:R-:W-:Y:S02] STG.E [R2], R1
+  EXIT
+"""
+VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes|vram_used_bytes|vram_free_bytes"
 # Pattern to its replacement.
 RULES = (
     (re.compile(rf'"({VARYING})": (\[[-0-9., ]*\]|-?[0-9.]+(e-?\d+)?)'), r'"\1": N'),
@@ -117,6 +157,7 @@ def folder(tmp_path, mandelbrot):
     (tmp_path / "push.txt").write_text(
         "20012000 0000c7c0  # SET_OBJECT\n200426c0 0000007f 00002000 00000007 10000004\n200180c0 00000182\nc0000000\n"
     )
+    (tmp_path / "add_one.sass").write_text(ADD_ONE)
     (tmp_path / "system/etc").mkdir(parents=True)
     (tmp_path / "system/etc/group").write_text("plugdev:x:46:\nrender:x:105:\n")
     return tmp_path
@@ -126,11 +167,21 @@ def folder(tmp_path, mandelbrot):
 def test_commands_print_what_they_printed(name, plug, ringup, folder, monkeypatch, request):
     card = plug()
     (folder / "gc_11_0_0_rlc.bin").write_bytes(card.firmware("amdgpu/gc_11_0_0_rlc.bin"))
+    compare(name, CASES[name], ringup, folder, monkeypatch, request)
+
+
+@pytest.mark.parametrize("name", NVIDIAS)
+def test_commands_on_nvidias_driver_print_what_they_printed(name, ringup, folder, monkeypatch, request):
+    compare(name, NVIDIAS[name], ringup, folder, monkeypatch, request)
+
+
+def compare(name, cases, ringup, folder, monkeypatch, request):
+    """Run the command lines and compare all that they print with the golden file."""
     for variable in ("RINGUP_CARD", "SUDO_USER"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     parts = []
-    for words in CASES[name]:
+    for words in cases:
         words = [word.replace("{tmp}", str(folder)) for word in words]
         try:
             status, out, err = ringup(*words)
@@ -144,4 +195,4 @@ def test_commands_print_what_they_printed(name, plug, ringup, folder, monkeypatc
 
 
 def test_no_golden_file_is_left_over():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(CASES)
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == {*CASES, *NVIDIAS}
