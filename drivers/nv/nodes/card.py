@@ -68,7 +68,7 @@ class NodesReport:
     channels: dict[str, tuple[str, ...]]
     memory: dict[str, Usage]
     release: str
-    # of a virtual card below the kernel's driver nothing is seen
+    # of a virtual card
     mistakes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,6 +80,7 @@ class NodesReport:
             f"{self.name}: {self.cause or self.unreachable or 'no error'}",
             f"release {self.release} of NVIDIA's kernel driver",
         ]
+        lines += [f"the virtual card saw: {text}" for text in self.mistakes]
         lines += [f"earlier: {text}" for text in self.errors_so_far]
         for queue in self.queues:
             lines.append(
@@ -177,8 +178,8 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
 
     @property
     def mistakes(self) -> list[str]:
-        """Mistakes that a virtual card saw: none, since the kernel's driver is between."""
-        return []
+        """Mistakes that a virtual card saw; none for a real one."""
+        return self.device.system.mistakes()
 
     def report(self) -> NodesReport:
         """Return a post-mortem. It works for a lost or closed card too."""
@@ -194,6 +195,7 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
             channels={queue.name: tuple(self.stands(queue)) for queue in live},
             memory={str(place): replace(usage) for place, usage in self._memory.table.usage.items()},
             release=self.device.release,
+            mistakes=self.mistakes,
         )
 
     # --- errors -----------------------------------------------------------------------------------------------------
@@ -216,6 +218,11 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
         super()._take_in()
         if self.device.lost:
             self._fail(DeviceLost(f"{self.name} {self.device.why_lost}"))
+
+    def _explain(self, error: RingupError) -> None:
+        super()._explain(error)
+        for text in self.mistakes:
+            error.add_note(f"the virtual card saw: {text}")
 
     def _glance(self, looked: bool) -> bool:
         self.owner.check()

@@ -98,6 +98,10 @@ class System(Protocol):
         """Return a file's text; empty where it cannot be read."""
         ...
 
+    def mistakes(self) -> list[str]:
+        """Return the mistakes that a virtual card saw so far; none for a real machine."""
+        ...
+
     def end(self) -> None:
         """Give the machine up: its nodes are closed."""
         ...
@@ -178,6 +182,10 @@ class LinuxSystem:
         """Return a file's text."""
         return self.kernel.text(self.kernel.path(path))
 
+    def mistakes(self) -> list[str]:
+        """Return none."""
+        return []
+
     def end(self) -> None:
         """Do nothing: the machine stays."""
 
@@ -220,6 +228,10 @@ class ModelSystem:
         """Return a file's text."""
         found: str = self.model.texts.get(path, "")
         return found
+
+    def mistakes(self) -> list[str]:
+        """Return the mistakes that the model's card saw so far."""
+        return [f"{event.block}: {event.text}" for event in self.model.card.violations]
 
     def end(self) -> None:
         """End the model if it is the path's own."""

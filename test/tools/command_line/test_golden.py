@@ -106,7 +106,7 @@ ADD_ONE = """
 .registers 8
 .parameter 8
   [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
-  MOV R3, 0x4
+  [B------:R-:W-:Y:S05] MOV R3, 0x4
   [B0-----:R-:W-:Y:S05] IMAD.WIDE.U32 R2, R0, R3, c[0x0][0x160]
   [B------:R-:W0:Y:S02] LDG.E R1, [R2]
   [B0-----:R-:W-:Y:S05] FADD R1, R1, 1

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+import ringup
+from ringup.compiler.isa.sass import assembly, cubin_write
+from ringup.compiler.isa.sass.cubin import Generation
 from ringup.drivers.select import start
 from ringup.drivers.transport.nvidia.transport import open as open_path
 from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout
@@ -115,6 +118,30 @@ def test_a_launch_beyond_the_chip_is_refused_before_it_is_sent(ga102, program):
         with pytest.raises(ValueError, match=said):
             stream.dispatch(kernels["counts"], grid, block, [0], dynamic_lds_bytes=shared)
     assert not stream.fixups
+
+
+EARLY = """
+.target sm_86
+.kernel early
+.registers 8
+.parameter 8
+  MOV R3, 0x4
+  [B------:R-:W-:Y:S05] IADD3 R3, R3, 0x1, RZ
+  [B------:R-:W-:Y:S05] EXIT
+"""
+
+
+def test_what_a_virtual_card_saw_is_told_with_the_error():
+    """An instruction reads a register too early: a real card computes something, a virtual one says which."""
+    made = assembly.assemble(EARLY, "early")
+    code = cubin_write.write(made.kernels, "sm_86", Generation.CUDA_12, made.data, made.addresses)
+    with ringup.open("virtual:ga102@nvidia") as card:
+        with pytest.raises(DeviceFault, match="Xid 13") as seen:
+            submit(card, card.load(code).only(), [0]).wait(1)
+        note = "\n".join(seen.value.__notes__)
+        assert "R3 is read 1 cycles after MOV R3, 0x4 began to write it" in note
+        assert card.mistakes == card.report().mistakes
+        assert "the virtual card saw: " in str(card.report())
 
 
 def test_another_reset_is_refused(ga102):
