@@ -6,11 +6,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "list": ("ringup list", "ringup list --json"),
     "doctor": ("ringup doctor", "ringup doctor --json"),
     "setup": ("ringup setup", "sudo ringup setup --apply", "sudo ringup setup --undo"),
-    "up": ("ringup up", "ringup up virtual:navi31", "ringup up pci:0000:03:00.0 --firmware ~/firmware --json"),
+    "up": (
+        "ringup up",
+        "ringup up virtual:navi31",
+        "ringup up nvidia:0",
+        "ringup up pci:0000:03:00.0 --firmware ~/firmware --json",
+    ),
     "down": ("ringup down", "ringup down pci:0000:03:00.0 --awake", "ringup down usb:2-1 --off"),
-    "info": ("ringup info", "ringup info virtual:navi33 --json"),
-    "demo": ("ringup demo", "ringup demo usb:2-1 --out demo", "ringup demo virtual:navi33@asm2464pd-patched --json"),
-    "stats": ("ringup stats pci:0000:03:00.0", "ringup stats virtual:navi31 --watch 1 --json"),
+    "info": ("ringup info", "ringup info virtual:navi33 --json", "ringup info nvidia:0"),
+    "demo": ("ringup demo", "ringup demo usb:2-1 --out demo", "ringup demo virtual:ga102@nvidia --json"),
+    "stats": ("ringup stats pci:0000:03:00.0", "ringup stats nvidia:0", "ringup stats virtual:navi31 --watch 1 --json"),
     "top": ("ringup top pci:0000:03:00.0", "ringup top virtual:navi31 --every 0.5"),
     "regs": (
         "ringup regs navi31 CP_HQD_ACTIVE",
@@ -23,10 +28,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ringup mem pci:0000:03:00.0 read 0x100000 1M --out vram.bin",
         "ringup mem pci:0000:03:00.0 read 0x100200000 4K --space gpu --vmid 8",
         "ringup mem virtual:navi31 write 0x200000 00112233",
+        "ringup mem virtual:ga102@nvidia list",
     ),
     "run": (
         "ringup run virtual:navi31 saxpy.o --grid 16 --block 256 --arg in:x.bin --arg inout:y.bin:y2.bin --arg f32:2.5",
         "ringup run virtual:navi31 kernels.o fill --items 1000 --block 64 --arg show:4000:u32 --arg u32:7",
+        "ringup run virtual:ga102@nvidia kernel.cubin --grid 16 --block 256 --arg show:4K:f32",
     ),
     "trace": (
         "ringup trace virtual:navi31 --perfetto run.pftrace",
@@ -52,7 +59,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ringup decode sdma ib.txt --hex --chip navi33",
         "ringup decode nvidia push.bin --chip ad102",
     ),
-    "asm": ("ringup asm kernel.s -o kernel.co", "ringup asm loop.s --raw --target gfx1201 -o loop.bin"),
+    "asm": (
+        "ringup asm kernel.s -o kernel.co",
+        "ringup asm kernel.sass -o kernel.cubin",
+        "ringup asm loop.s --raw --target gfx1201 -o loop.bin",
+    ),
     "disasm": ("ringup disasm kernel.co", "ringup disasm loop.bin --raw --target gfx1201 --json"),
     "compile": ("ringup compile net.py --target gfx1201 -o net.o", "ringup compile net.py:block --json"),
     "explain": (

@@ -81,7 +81,7 @@ class NodesReport:
             f"release {self.release} of NVIDIA's kernel driver",
         ]
         lines += [f"the virtual card saw: {text}" for text in self.mistakes]
-        lines += [f"earlier: {text}" for text in self.errors_so_far]
+        lines += [f"earlier: {text}" for text in self.errors_so_far if text != self.cause]
         for queue in self.queues:
             lines.append(
                 f"{queue.name}: {queue.completed} of {queue.submitted} done, fetched up to byte {queue.rptr_bytes:#x} of "

@@ -113,7 +113,8 @@ ADD_ONE = """
   [B------:R-:W-:Y:S02] STG.E [R2], R1
   EXIT
 """
-VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes|vram_used_bytes|vram_free_bytes"
+VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes"
+VARYING += "|vram_used_bytes|vram_free_bytes"
 # Pattern to its replacement.
 RULES = (
     (re.compile(rf'"({VARYING})": (\[[-0-9., ]*\]|-?[0-9.]+(e-?\d+)?)'), r'"\1": N'),
