@@ -275,3 +275,15 @@ def test_what_ptxas_makes_is_read(real_cubin, target):
     at = 0x2_0000_0000 + image.index(struct.pack("<4I", 1, 2, 3, 4))
     offset, size = work.banks[4]
     assert at in struct.unpack_from(f"<{size // 8}Q", image, offset)
+
+
+def test_sections_that_share_bytes_do_not_multiply_memory():
+    """One section's header, 300 times: each body would be a copy of most of the file."""
+    body = bytes(1 << 16)
+    rows = [struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
+    rows += [struct.pack("<IIQQQQIIQQ", 0, 1, 0, 0, 64, len(body), 0, 0, 1, 0) for _ in range(300)]
+    table = 64 + len(body)
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, table, 0x560556, 64, 0, 0, 64, len(rows), 0)
+    with pytest.raises(CompileError, match="more bytes than"):
+        Cubin(head + body + b"".join(rows), "hostile")
