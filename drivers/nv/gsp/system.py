@@ -30,7 +30,9 @@ MIRRORS = {Boot.BOOTER: (0x08_8000, 0x1000), Boot.FSP: (0x09_2000, 0x1000)}
 MAX_USER_VA = 1 << 47
 PAGE_BYTES = 4096
 PCI_NAME = re.compile(r"pci:([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
-BAR_64_BIT, BAR_FLAGS = 0x4, 0xF
+BAR_IO, BAR_64_BIT, BAR_FLAGS = 0x1, 0x4, 0xF
+BAR_COUNT = 6
+BARS_TOLD = ("gpuPhysAddr", "gpuPhysFbAddr", "gpuPhysInstAddr")
 # NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO_MEM_TYPES and MAX_ENTRIES, in the generated struct
 MAX_REGIONS = 16
 GID_BYTES = 16
@@ -77,10 +79,28 @@ def bar_address(device: Device, number: int) -> int:
     return high << 32 | low & ~BAR_FLAGS
 
 
+def memory_bars(device: Device) -> tuple[int, ...]:
+    """Return where the memory BARs lie on the bus, in order: registers, the card's memory, instance memory.
+
+    A BAR of 64 bits takes two places, so the numbers differ by chip: GH100's registers have such a one. Raises
+    `DeviceHung` for a card with fewer than three. Source: OGKM nv-pci.c, nv_pci_probe; Linux nouveau device/pci.c.
+    """
+    found, number = [], 0
+    while number < BAR_COUNT:
+        low = ask(device.config, pci.PCI_BASE_ADDRESS_0 + 4 * number, 4, f"reading BAR {number}")
+        if not low & BAR_IO and (address := bar_address(device, number)):
+            found.append(address)
+        number += 1 if low & BAR_IO or not low & BAR_64_BIT else 2
+    if len(found) < len(BARS_TOLD):
+        raise DeviceHung(f"{device.name}: {len(found)} of its BARs have addresses of memory; rescan the bus")
+    return tuple(found)
+
+
 def system_info(device: Device, chip: Chip, release: str) -> bytes:
     """Return `GspSystemInfo` of a release. Nothing of ACPI is told: GSP-RM needs it for displays and laptops."""
     made = struct(GspSystemInfo, release)()
-    made.gpuPhysAddr, made.gpuPhysFbAddr, made.gpuPhysInstAddr = (bar_address(device, one) for one in (0, 1, 3))
+    for member, address in zip(BARS_TOLD, memory_bars(device), strict=False):
+        setattr(made, member, address)
     made.nvDomainBusDeviceFunc = _bus_device_function(device.name)
     made.maxUserVa = MAX_USER_VA
     made.pciConfigMirrorBase, made.pciConfigMirrorSize = MIRRORS[chip.family.boot]

@@ -44,13 +44,40 @@ def test_system_information_names_the_bars_and_the_mirror():
     card = nvidia_card("ga102")
     raw = system.system_info(card, ROWS["ga102"], "535.113.01")
     bars = struct.unpack_from("<3Q", raw)
-    assert bars == tuple(system.bar_address(card, number) for number in (0, 1, 3))
+    assert bars == system.memory_bars(card)[:3]
     assert len(set(bars)) == 3
     assert struct.unpack_from("<QII", raw, 56) == (1 << 47, 0x8_8000, 0x1000)
     raw = system.system_info(nvidia_card("gh100"), ROWS["gh100"], "570.144")
     # pciConfigMirrorBase and Size, PCIDeviceID
     assert struct.unpack_from("<II", raw, 80) == (0x9_2000, 0x1000)
     assert struct.unpack_from("<HH", raw, 88)[0] == 0x10DE
+
+
+class Config:
+    """Configuration space with the BARs of a list."""
+
+    def __init__(self, bars):
+        self.bars = bars
+
+    def read(self, offset, size_bytes=4):
+        """Read a dword of the BARs."""
+        return self.bars[(offset - 0x10) // 4]
+
+
+# PCI local bus specification 3.0, 6.2.5.1: bit 0 for I/O, bits 2:1 are 2 for a BAR of 64 bits, bit 3 for prefetchable
+BARS = {
+    "registers of 32 bits": (0xF600_0000, 0xE000_000C, 0x20, 0xF000_000C, 0x21, 0xE001),
+    "registers of 64 bits": (0xF600_000C, 0, 0xE000_000C, 0x20, 0xF000_000C, 0x21),
+}
+
+
+@pytest.mark.parametrize("kind", BARS)
+def test_bars_are_counted_not_numbered(kind):
+    device = type("Device", (), {"config": Config(BARS[kind]), "name": "card"})()
+    assert system.memory_bars(device) == (0xF600_0000, 0x20_E000_0000, 0x21_F000_0000)
+    device.config.bars = (0xF600_0000, 0xE000_000C, 0x20, 0, 0, 0xE001)
+    with pytest.raises(DeviceHung, match="card: 2 of its BARs have addresses"):
+        system.memory_bars(device)
 
 
 def test_a_cards_place_is_taken_from_its_name():
