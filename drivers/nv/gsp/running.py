@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from ringup.autogen.linux import pci
 from ringup.autogen.nv import gsp_rpc
 from ringup.autogen.nv.engines import NV_PGSP_QUEUE_HEAD
 from ringup.autogen.nv.falcon import (
@@ -32,7 +33,7 @@ from ringup.drivers.nv.gsp.releases import struct
 from ringup.drivers.nv.gsp.rpc import Received, Rpc
 from ringup.drivers.nv.gsp.sequencer import Sequencer
 from ringup.drivers.nv.gsp.system import StaticInfo
-from ringup.drivers.transport.config_space import set_master
+from ringup.drivers.transport.config_space import answers, ask, set_master
 from ringup.errors import DeviceHung, RingupError
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ INIT_US = 10_000_000
 # TIMEOUT: as any call; GSP-RM takes some 100 ms to end
 UNLOAD_US = 6_000_000
 KEPT = 256
+BUS_TRIES = 2
 # MC_ENGINE_IDX_GSP in engine_idx.h, by branch of the release
 GSP_ENGINE_INDEX = {"535": 49, "570": 50}
 NO_VECTOR = 0xFFFF_FFFF
@@ -72,7 +74,7 @@ class Running:
         self.vectors: dict[int, tuple[int, int]] = {}
         self._rpc: Rpc | None = None
         self._arguments: Arguments | None = None
-        self._started = self._stopped = False
+        self._started = self._stopped = self._left = False
         self._flushes = False
         self._metadata = 0
         self._last_logs: dict[str, bytes] = {}
@@ -219,20 +221,19 @@ class Running:
 
     def stop(self) -> None:
         """End GSP-RM and take down what it leaves. Bus mastering is off then, and the memory is free. Raises the first
-        error when all steps were tried; the card is dirty then. Twice is harmless.
+        error when all steps were tried; the card is dirty then. Twice is harmless. Memory is kept while bus mastering
+        cannot be switched off; another call tries that again.
         """
-        if self._stopped:
+        if self._left:
             return
-        self._stopped = True
-        # an interrupt too is raised only when bus mastering is off
         with Teardown(f"stopping {self.device.name}") as teardown:
-            if self._started:
-                teardown.attempt(self.tree.silence)
-                if self._unload(teardown) or not self.registers.chip.family.cot_version:
-                    teardown.attempt(self.way.teardown)
-            elif layout_is_protected(self._block):
-                teardown.attempt(self.way.teardown)
-            self._leave(teardown)
+            # an interrupt, too, leaves a card that is quiet
+            try:
+                if not self._stopped:
+                    self._stopped = True
+                    self._end(teardown)
+            finally:
+                self._leave(teardown)
 
     def abandon(self) -> None:
         """Free the memory of a card that was reset or is gone, after its bus mastering is off."""
@@ -240,15 +241,37 @@ class Running:
         with Teardown(f"leaving {self.device.name}", logged=RingupError) as teardown:
             self._leave(teardown)
 
+    def _end(self, teardown: Teardown) -> None:
+        if self._started:
+            teardown.attempt(self.tree.silence)
+            if self._unload(teardown) or not self.registers.chip.family.cot_version:
+                teardown.attempt(self.way.teardown)
+        elif layout_is_protected(self._block):
+            teardown.attempt(self.way.teardown)
+
     def _leave(self, teardown: Teardown) -> None:
         if self._rpc is not None:
             self._rpc.forget()
+        self._last_logs, self._arguments = self.logs(), None
+        # ORDER: the chip reads from its flush page, and what it can still write to must not be free. A step that was
+        # interrupted is taken again
+        off = any(teardown.attempt(self._take_bus) for _ in range(BUS_TRIES))
         if self._flushes:
             teardown.attempt(lambda: flush_page.tell(self.registers, 0))
-        self._last_logs, self._arguments = self.logs(), None
-        # ORDER: what the card can still write to must not be free
-        teardown.attempt(lambda: set_master(self.device.config, on=False))
-        teardown.attempt(self.memory.free)
+        if off or not answers(self.device.config):
+            teardown.attempt(self.memory.free)
+            self._left = True
+
+    def _take_bus(self) -> None:
+        """Switch bus mastering off and read that back. Raises `DeviceHung`, `DeviceLost`."""
+        config, doing = self.device.config, f"switching off {self.device.name}'s bus mastering"
+        set_master(config, on=False)
+        command = ask(config, pci.PCI_COMMAND, 2, doing)
+        if command & pci.PCI_COMMAND_MASTER:
+            raise DeviceHung(
+                f"{doing}: the command register reads {command:#06x} after it; memory that the card can still write to "
+                "is not freed; reset the card"
+            )
 
     def _unload(self, teardown: Teardown) -> bool:
         payload = bytes(struct(gsp_rpc.rpc_unloading_guest_driver_v1F_07, self.release).SIZE)

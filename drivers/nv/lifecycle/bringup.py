@@ -88,9 +88,10 @@ class Bringup:
         stage = self._stages.stage
         with stage("preparing memory", 10 * SECOND_US):
             running.prepare()
-            set_master(self._device.config, on=True)
-            # ORDER: before any falcon is reset
+            # ORDER: before the bus is the card's, which may read from a page that a dead process has left, and before
+            # any falcon is reset
             running.tell_flush_page()
+            set_master(self._device.config, on=True)
         with stage("protecting memory", 10 * SECOND_US):
             running.protect()
         with stage("starting GSP-RM", 45 * SECOND_US):

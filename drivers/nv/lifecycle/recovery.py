@@ -79,9 +79,10 @@ class Recovery:
         running.gsp.reset()
         if running.gsp.riscv_active:
             raise DeviceHung("GSP's processor runs on after its reset")
-        set_master(self._device.config, on=True)
         try:
+            # ORDER: the flush page first: the chip still has the address of one that is gone
             running.tell_flush_page()
+            set_master(self._device.config, on=True)
             running.way.teardown()
         finally:
             running.abandon()

@@ -7,13 +7,13 @@ from __future__ import annotations
 import pytest
 
 from ringup.drivers.nv.bus.registers import Registers
-from ringup.drivers.nv.gsp import boot
+from ringup.drivers.nv.gsp import boot, flush_page
 from ringup.drivers.nv.gsp.falcon import Falcon
 from ringup.drivers.nv.gsp.host_memory import HostMemory
 from ringup.drivers.nv.gsp.layout import Region
 from ringup.drivers.nv.gsp.rpc import Rpc
 from ringup.drivers.nv.lifecycle import bringup, recovery
-from ringup.errors import FirmwareError
+from ringup.errors import DeviceHung, FirmwareError
 
 COMMAND, MEMORY, MASTER = 4, 2, 4  # the command register, its bits for memory and bus mastering
 # dev_vm.h: NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_SET(0); dev_nv_xve.h: NV_XVE_CYA_2 at 0x88000
@@ -72,6 +72,70 @@ def test_memory_is_freed_when_the_card_cannot_reach_it_any_more(bench, monkeypat
     before(monkeypatch, HostMemory, "free", lambda memory: states.append(masters(one.card)))
     running.stop()
     assert states == [False]
+
+
+def test_an_interrupted_end_leaves_a_quiet_card(bench, monkeypatch):
+    one = bench("ga102")
+    running = one.start().running
+
+    def interrupt(teardown):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "_unload", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            running.stop()
+    assert not masters(one.card)
+    assert not running.memory._kept
+    one.card.kill_holder(memory=True)
+    with one.running():
+        assert masters(one.card)
+
+
+class Clinging:
+    """Configuration space of a card whose bus mastering cannot be switched off."""
+
+    def __init__(self, config):
+        self.config, self.clings = config, True
+
+    def read(self, offset, size_bytes=4):
+        """Read as the card does."""
+        return self.config.read(offset, size_bytes)
+
+    def write(self, offset, value, size_bytes=4):
+        """Write, but keep bus mastering."""
+        self.config.write(offset, value | MASTER if offset == COMMAND and self.clings else value, size_bytes)
+
+
+def test_memory_stays_while_the_bus_cannot_be_taken_from_the_card(bench, monkeypatch):
+    one = bench("ga102")
+    running = one.start().running
+    clinging = Clinging(one.card.config)
+    monkeypatch.setattr(one.card, "config", clinging)
+    with pytest.raises(DeviceHung, match=r"bus mastering: the command register reads 0x.*is not freed; reset the card"):
+        running.stop()
+    assert running.memory._kept
+    clinging.clings = False
+    running.stop()
+    assert not masters(one.card)
+    assert not running.memory._kept
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_flush_page_is_told_before_the_card_has_the_bus_and_taken_away_after(bench, monkeypatch, left):
+    """The card reads from it, and may still have the address of a dead process's page."""
+    one = bench("ga102")
+    if left:
+        one.start()
+        one.card.kill_holder(memory=False)
+    states = []
+    before(
+        monkeypatch, flush_page, "tell", lambda registers, bus_addr: states.append((bool(bus_addr), masters(one.card)))
+    )
+    with one.running():
+        assert (True, True) not in states
+    assert states.count((True, False)) == 1 + left
+    assert states[-1] == (False, False)
 
 
 def test_a_card_that_was_left_loses_the_bus_before_anything_else(bench, monkeypatch):
