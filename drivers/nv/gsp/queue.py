@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable
 from functools import reduce
 from operator import xor
+from typing import NamedTuple
 
 from ringup.autogen.nv.gsp_queue import (
     GSP_MSG_QUEUE_ELEMENT,
@@ -64,9 +65,16 @@ def checksum(data: bytes | bytearray | memoryview) -> int:
     return (folded >> 32 ^ folded) & 0xFFFF_FFFF
 
 
+class Arrived(NamedTuple):
+    """A message that GSP-RM has sent, and how many elements it takes."""
+
+    message: bytes
+    elements: int
+
+
 class Queues:
-    """Both queues. `send` and `receive` move whole messages: the message header and what follows. `sent` counts those
-    that were sent, modulo 2^32.
+    """Both queues. `send`, `peek` and `advance` move whole messages: the message header and what follows. `sent` and
+    `received` count those that were sent and taken, modulo 2^32.
     """
 
     def __init__(self, memory: HostMemory, clock: Clock, ring: Callable[[], None]) -> None:
@@ -90,8 +98,9 @@ class Queues:
             RX_OFFSET,
             ENTRY_OFFSET,
         )
-        self.sent = self._received = 0
-        self._write = self._read = 0
+        self.sent = self._write = 0
+        # (element, count of messages): both or none, for whoever is interrupted
+        self._taken = 0, 0
         self._linked = False
 
     @property
@@ -151,8 +160,17 @@ class Queues:
         struct.pack_into("<I", self._command, WRITE_POINTER, self._write)
         self._ring()
 
-    def receive(self) -> bytes | None:
-        """Return the next message of GSP-RM, None if there is none. Raises `DeviceHung` for one that is damaged."""
+    @property
+    def received(self) -> int:
+        """How many messages were taken, modulo 2^32."""
+        return self._taken[1]
+
+    def peek(self) -> Arrived | None:
+        """Return the next message of GSP-RM, None if there is none; it stays the next one until `advance`. Raises
+        `DeviceHung` for one that is damaged.
+        """
+        # an interrupt may have come before
+        self._tell()
         available = self._available()
         if not available:
             return None
@@ -163,19 +181,34 @@ class Queues:
             self._clock.sleep_us(RETRY_US)
             available = self._available()
         else:
-            raise DeviceHung(f"the message that GSP-RM sent after {self._received} others: {wrong}; reset the card")
+            raise DeviceHung(f"the message that GSP-RM sent after {self.received} others: {wrong}; reset the card")
         count = struct.unpack_from("<I", element, ELEMENTS)[0]
         end = HEADER_BYTES + struct.unpack_from("<I", element, LENGTH)[0]
-        self._read, self._received = (self._read + count) % COUNT, self._received + 1 & 0xFFFF_FFFF
+        return Arrived(bytes(element[HEADER_BYTES:end]), count)
+
+    def advance(self, arrived: Arrived) -> None:
+        """Take the message that `peek` has returned, so that GSP-RM may use its elements again."""
+        read, received = self._taken
+        self._taken = (read + arrived.elements) % COUNT, received + 1 & 0xFFFF_FFFF
+        self._tell()
+
+    def receive(self) -> bytes | None:
+        """Return the next message of GSP-RM and take it; see `peek`."""
+        arrived = self.peek()
+        if arrived is None:
+            return None
+        self.advance(arrived)
+        return arrived.message
+
+    def _tell(self) -> None:
         # both queues are made with MSGQ_FLAGS_SWAP_RX: what was read is told in the reader's own queue
-        struct.pack_into("<I", self._command, RX_OFFSET, self._read)
-        return bytes(element[HEADER_BYTES:end])
+        struct.pack_into("<I", self._command, RX_OFFSET, self._taken[0])
 
     def _available(self) -> int:
         written = struct.unpack_from("<I", self._status, WRITE_POINTER)[0]
         if written >= COUNT:
             raise DeviceHung(f"GSP-RM's write pointer is {written}; its queue has {COUNT} elements; reset the card")
-        return int((written - self._read) % COUNT)
+        return int((written - self._taken[0]) % COUNT)
 
     def _look(self, available: int) -> tuple[bytearray, str]:
         """Copy the next message; return it, and what is wrong with it."""
@@ -189,12 +222,12 @@ class Queues:
             element += self._element(at)
         if seen := checksum(element[: HEADER_BYTES + length]):
             return element, f"its checksum is wrong by {seen:#010x}"
-        if (number := struct.unpack_from("<I", element, SEQUENCE)[0]) != self._received:
-            return element, f"its number is {number}, not {self._received}"
+        if (number := struct.unpack_from("<I", element, SEQUENCE)[0]) != self.received:
+            return element, f"its number is {number}, not {self.received}"
         return element, ""
 
     def _element(self, at: int) -> memoryview:
-        start = ENTRY_OFFSET + (self._read + at) % COUNT * ELEMENT_BYTES
+        start = ENTRY_OFFSET + (self._taken[0] + at) % COUNT * ELEMENT_BYTES
         return self._status[start : start + ELEMENT_BYTES]
 
     def _wait_space(self, count: int, doing: str) -> None:

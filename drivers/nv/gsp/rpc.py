@@ -13,11 +13,12 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.nv import gsp_rpc
 from ringup.autogen.nv.gsp_queue import rpc_message_header_v03_00
 from ringup.autogen.structs import memory
-from ringup.drivers.nv.gsp.queue import MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Queues
+from ringup.drivers.nv.gsp.queue import MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Arrived, Queues
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import DeviceHung, DeviceTimeout, RingupError
 
@@ -68,6 +69,16 @@ class Received:
     payload: bytes
 
 
+class Books(NamedTuple):
+    """What was taken of GSP-RM's messages. It is replaced as a whole, so an interrupt finds it before or after."""
+
+    taken: int
+    # answers of interrupted calls that still come
+    owed: tuple[int, ...]
+    # whether the call that is made now has its answer
+    answered: bool
+
+
 Handler = Callable[[bytes], None]
 
 
@@ -78,10 +89,8 @@ class Rpc:
         self._queues, self._clock, self._check = queues, clock, check
         self._handlers: dict[int, list[Handler]] = {}
         self._sequence = 0
-        self._waiting, self._answered = "", False
-        self._broken = ""
-        self._owed: list[int] = []
-        self._received = 0
+        self._waiting = self._broken = ""
+        self._books = Books(queues.received, (), answered=False)
         self.calls = 0
         self.events: deque[Received] = deque(maxlen=EVENTS_KEPT)
 
@@ -92,7 +101,7 @@ class Rpc:
     def post(self, function: int, payload: bytes) -> None:
         """Send a message that GSP-RM does not answer. Raises `DeviceTimeout` if there is no space for it."""
         self._usable(function)
-        self._send(function, payload)
+        self._send(function, payload, counted=False)
 
     def call(
         self, function: int, payload: bytes, *, answer_bytes: int | None = None, timeout_us: int = CALL_US
@@ -105,10 +114,12 @@ class Rpc:
         self._usable(function)
         if self._waiting:
             raise ValueError(f"{name_of(function)} is called while {self._waiting} waits for its answer")
-        self._waiting, self._answered, before = name_of(function), False, self._queues.sent
-        self.calls += 1
+        self._books = self._books._replace(answered=False)
+        before, name = self._queues.sent, name_of(function)
         try:
-            self._send(function, payload)
+            self._waiting = name
+            self.calls += 1
+            self._send(function, payload, counted=True)
             return self._answer(function, len(payload) if answer_bytes is None else answer_bytes, timeout_us)
         except RingupError as error:
             self._broken = f"{name_of(function)} failed before: {error}"
@@ -123,9 +134,9 @@ class Rpc:
         """Note what an interrupted call leaves, of whose message parts were sent."""
         if sent and sent < 1 + max(0, len(payload) - 1) // MAX_PAYLOAD_BYTES:
             self._broken = f"{name_of(function)} was interrupted when a part of it was sent"
-        elif sent and not self._answered:
+        elif sent and not self._books.answered:
             # the answer still comes, before that of any later call
-            self._owed.append(function)
+            self._books = self._books._replace(owed=(*self._books.owed, function))
 
     def wait_event(self, event: int, timeout_us: int) -> bytes:
         """Wait for one event and return its payload. Raises `DeviceTimeout`, and what `check` does."""
@@ -139,11 +150,8 @@ class Rpc:
         counts as one.
         """
         count = 0
-        for message in self._arrived():
-            if message.function in self._owed:
-                self._owed.remove(message.function)
-            else:
-                self._dispatch(message)
+        for arrived in self._arrived():
+            self._pass(arrived)
             count += 1
         return count
 
@@ -155,15 +163,21 @@ class Rpc:
         if self._broken:
             raise DeviceHung(f"calling {name_of(function)}: {self._broken}; reset the card")
 
-    def _send(self, function: int, payload: bytes) -> None:
+    def _send(self, function: int, payload: bytes, *, counted: bool) -> None:
+        """Send a message and its continuation records. `counted`: each has a running number; GSP-RM of release 570
+        checks the order of those. Others have 0. Source: Linux nouveau, NVKM_GSP_RPC_REPLY_NOSEQ.
+        """
         doing = f"calling {name_of(function)}"
         first, rest = payload[:MAX_PAYLOAD_BYTES], payload[MAX_PAYLOAD_BYTES:]
-        self._queues.send(self._message(function, first), doing)
-        for at in range(0, len(rest), MAX_PAYLOAD_BYTES):
-            self._queues.send(self._message(CONTINUATION, rest[at : at + MAX_PAYLOAD_BYTES]), doing)
-        self._sequence = self._sequence + 1 & 0xFFFF_FFFF
+        parts = [(function, first)]
+        parts += [(CONTINUATION, rest[at : at + MAX_PAYLOAD_BYTES]) for at in range(0, len(rest), MAX_PAYLOAD_BYTES)]
+        for kind, part in parts:
+            message = self._message(kind, part, self._sequence if counted else 0)
+            if counted:
+                self._sequence = self._sequence + 1 & 0xFFFF_FFFF
+            self._queues.send(message, doing)
 
-    def _message(self, function: int, payload: bytes) -> bytes:
+    def _message(self, function: int, payload: bytes, sequence: int) -> bytes:
         head = rpc_message_header_v03_00(
             header_version=VERSION,
             signature=SIGNATURE,
@@ -171,7 +185,7 @@ class Rpc:
             function=function,
             rpc_result=PENDING,
             rpc_result_private=PENDING,
-            sequence=self._sequence,
+            sequence=sequence,
         )
         return bytes(memory(head)) + payload
 
@@ -180,7 +194,7 @@ class Rpc:
         found: list[Message] = []
 
         self._wait(lambda: self._take(function, found), doing, timeout_us)
-        first, self._answered = found[0], True
+        first = found[0]
         payload = bytearray(first.payload)
         # an answer that filled its message goes on in the next ones
         while len(payload) < wanted_bytes and len(first.payload) == MAX_PAYLOAD_BYTES:
@@ -193,23 +207,40 @@ class Rpc:
 
     def _take(self, function: int, found: list[Message]) -> bool:
         """Handle what has come up to a message of one function, and keep that; return whether it came."""
-        for message in self._arrived():
-            if message.function in self._owed:
-                self._owed.remove(message.function)
-            elif message.function == function:
+        for arrived in self._arrived():
+            message = decoded(arrived.message)
+            if message.function == function and function not in self._books.owed:
+                self._keep(arrived, self._books.owed, answered=True)
                 found.append(message)
                 return True
-            else:
-                self._dispatch(message)
+            self._pass(arrived)
         return False
 
-    def _arrived(self) -> Iterator[Message]:
+    def _pass(self, arrived: Arrived) -> None:
+        """Take an event and hand it to its handlers, or take the late answer of an interrupted call."""
+        message, owed = decoded(arrived.message), self._books.owed
+        if message.function in owed:
+            at = owed.index(message.function)
+            self._keep(arrived, owed[:at] + owed[at + 1 :], answered=self._books.answered)
+            return
+        self._keep(arrived, owed, answered=self._books.answered)
+        self._dispatch(message)
+
+    def _keep(self, arrived: Arrived, owed: tuple[int, ...], *, answered: bool) -> None:
+        # ORDER: the books first: an interrupt before the queue's part is seen in `_arrived`
+        self._books = Books(self._books.taken + 1 & 0xFFFF_FFFF, owed, answered)
+        self._queues.advance(arrived)
+
+    def _arrived(self) -> Iterator[Arrived]:
         """Yield what has come; not for ever, so that a wait's bound holds for a GSP-RM that sends without end."""
         for _ in range(MAX_PER_LOOK):
-            message = self._receive()
-            if message is None:
+            arrived = self._queues.peek()
+            if arrived is not None and self._queues.received != self._books.taken:
+                self._queues.advance(arrived)
+                arrived = self._queues.peek()
+            if arrived is None:
                 return
-            yield message
+            yield arrived
 
     def _wait(self, look: Callable[[], bool], doing: str, timeout_us: int) -> None:
         end_us = self._clock.now_us + timeout_us
@@ -227,29 +258,16 @@ class Rpc:
         """Check that GSP lives, then look again; return whether that is done. A GSP-RM that has asked the host to run a
         program stops its processor by itself.
         """
-        before = self._received
+        before = self._books.taken
         try:
             self._check(doing)
         except DeviceHung:
             if look():
                 return True
-            if self._received == before:
+            if self._books.taken == before:
                 raise
             return False
         return look()
-
-    def _receive(self) -> Message | None:
-        raw = self._queues.receive()
-        if raw is None:
-            return None
-        self._received += 1
-        _, signature, length, function, result = struct.unpack_from("<5I", raw)
-        if signature != SIGNATURE or length != len(raw):
-            raise DeviceHung(
-                f"GSP-RM sent a message with signature {signature:#x} and {length} bytes, not {SIGNATURE:#x} and "
-                f"{len(raw)}; reset the card"
-            )
-        return Message(function, result, raw[MESSAGE_HEADER_BYTES:])
 
     def _dispatch(self, message: Message) -> None:
         name = name_of(message.function)
@@ -260,3 +278,14 @@ class Rpc:
             LOG.info("GSP-RM sent %s (%d bytes), which nothing handles", name, len(message.payload))
         for handler in tuple(handlers):
             handler(message.payload)
+
+
+def decoded(raw: bytes) -> Message:
+    """Return a message without its header. Raises `DeviceHung` for one that has no valid one."""
+    _, signature, length, function, result = struct.unpack_from("<5I", raw)
+    if signature != SIGNATURE or length != len(raw):
+        raise DeviceHung(
+            f"GSP-RM sent a message with signature {signature:#x} and {length} bytes, not {SIGNATURE:#x} and "
+            f"{len(raw)}; reset the card"
+        )
+    return Message(function, result, raw[MESSAGE_HEADER_BYTES:])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import struct
+import sys
+from itertools import count
 
 import pytest
 
 from ringup.drivers.nv.gsp.host_memory import HostMemory
 from ringup.drivers.nv.gsp.queue import COUNT, MAX_MESSAGE_BYTES, QUEUE_BYTES, TABLE_BYTES, Queues, checksum
+from ringup.drivers.nv.gsp.rpc import Rpc
 from ringup.errors import DeviceHung, DeviceTimeout
 from ringup.silicon import nvidia_card
 
@@ -221,3 +225,71 @@ def test_pointers_outside_of_the_queue_are_named(sides, pointer):
     struct.pack_into("<I", gsp.view, STATUS + 32, pointer)
     with pytest.raises(DeviceHung, match=f"read pointer is {pointer}"):
         queues.send(message(40), "testing")
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt before the n-th line that the queues and calls execute."""
+
+    # nothing is executed between the answer's return and this line, so no signal comes there
+    AFTER = 'self._waiting = ""'
+
+    def __init__(self, number):
+        self.left, self.files = number, {inspect.getfile(Rpc), inspect.getfile(Queues)}
+        lines, first = inspect.getsourcelines(Rpc.call)
+        self.after = first + next(at for at, line in enumerate(lines) if line.strip() == self.AFTER)
+
+    def __call__(self, frame, event, argument):
+        """Trace one frame."""
+        if frame.f_code.co_filename not in self.files:
+            return None
+        if event == "line" and not (frame.f_code is Rpc.call.__code__ and frame.f_lineno == self.after):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+    def run(self, act):
+        """Return whether `act` was interrupted."""
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            act()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+
+def make_answering(card):
+    """Return calls over queues whose other side answers every message with the payload that it has."""
+    memory, heard = HostMemory(card), 0
+
+    def answer():
+        nonlocal heard
+        written = struct.unpack_from("<I", gsp.view, TABLE_BYTES + 16)[0]
+        while heard != written:
+            at = TABLE_BYTES + PAGE + heard * PAGE
+            length = struct.unpack_from("<I", gsp.view, at + 56)[0]
+            gsp.say(message(32, function=0x1003))
+            gsp.say(bytes(gsp.view[at + 48 : at + 48 + length]))
+            heard += 1
+        gsp.has_read(heard)
+
+    queues = Queues(memory, card.clock, answer)
+    gsp = Gsp(memory._kept[0].view)
+    return Rpc(queues, card.clock, lambda doing: None), memory
+
+
+def test_an_interrupt_at_any_line_of_a_call_leaves_the_next_one_its_own_answer():
+    card = nvidia_card("ga102")
+    for number in count(1):
+        rpc, memory = make_answering(card)
+        interrupted = Interrupt(number).run(lambda rpc=rpc: rpc.call(0x41, b"first"))
+        for payload in (b"second", b"third"):
+            assert rpc.call(0x41, payload).payload == payload, f"interrupted before line {number}"
+        rpc.drain()
+        memory.free()
+        if not interrupted:
+            break
+    assert number > 100

@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from ringup.drivers.nv.gsp.door import Door
+from ringup.drivers.nv.gsp.queue import Arrived
 from ringup.drivers.nv.gsp.rpc import MAX_PAYLOAD_BYTES, Rpc, name_of
 from ringup.drivers.transport.nvidia.status import RmRefused, status_name
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout
@@ -23,7 +24,7 @@ class Queues:
     """Queues whose other side is a function: message in, messages out."""
 
     def __init__(self):
-        self.messages, self.waiting = [], deque()
+        self.messages, self.waiting, self.received, self.numbers = [], deque(), 0, []
         self.answer = lambda function, payload: []
 
     def send(self, message, doing):
@@ -33,14 +34,19 @@ class Queues:
         assert head[2] == len(message)
         assert head[4] == head[5] == 0xFFFF_FFFF
         self.messages.append((head[3], bytes(message[32:])))
+        self.numbers.append(head[6])
         self.waiting.extend(self.answer(*self.messages[-1]))
 
     @property
     def sent(self):
         return len(self.messages)
 
-    def receive(self):
-        return self.waiting.popleft() if self.waiting else None
+    def peek(self):
+        return Arrived(self.waiting[0], 1) if self.waiting else None
+
+    def advance(self, arrived):
+        assert self.waiting.popleft() == arrived.message
+        self.received += 1
 
 
 def said(function, payload=b"", result=0):
@@ -107,6 +113,18 @@ def test_long_payloads_go_and_come_in_continuation_records(ends):
     assert got == parts[0][::-1] + b"".join(parts[1:])
 
 
+def test_calls_have_running_numbers_and_other_messages_have_none(ends):
+    """Linux nouveau 90caca3b7264: GSP-RM of release 570 checks the order. OGKM kernel_gsp.c: of every record."""
+    rpc, queues, _ = ends
+    rpc.post(STATIC_INFO, bytes(MAX_PAYLOAD_BYTES + 1))
+    queues.answer = lambda function, payload: [said(CONTROL)] if function == CONTROL else []
+    rpc.call(CONTROL, b"")
+    rpc.call(CONTROL, bytes(MAX_PAYLOAD_BYTES + 1), answer_bytes=0)
+    rpc.post(STATIC_INFO, b"")
+    rpc.call(CONTROL, b"")
+    assert queues.numbers == [0, 0, 0, 1, 2, 0, 3]
+
+
 def test_a_continuation_that_does_not_come_is_a_timeout(ends):
     rpc, queues, _ = ends
     queues.answer = lambda function, payload: [said(STATIC_INFO, bytes(MAX_PAYLOAD_BYTES))]
@@ -150,7 +168,8 @@ def test_what_gsp_sent_before_its_processor_stopped_is_handled_first(ends):
 
 def test_a_gsp_that_sends_without_end_does_not_hold_a_call(ends):
     _, queues, _ = ends
-    queues.receive = lambda: said(POST_EVENT)
+    queues.peek = lambda: Arrived(said(POST_EVENT), 1)
+    queues.advance = lambda arrived: setattr(queues, "received", queues.received + 1)
     rpc = Rpc(queues, VirtualClock(), lambda doing: None)
     with pytest.raises(DeviceTimeout, match="answer to GET_GSP_STATIC_INFO"):
         rpc.call(STATIC_INFO, b"", timeout_us=2000)
