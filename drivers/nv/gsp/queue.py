@@ -109,14 +109,14 @@ class Queues:
         return self._shared.bus_addr()
 
     def link(self, check: Callable[[], None]) -> None:
-        """Wait until GSP-RM has set up its side. `check` raises if GSP has died. Raises `DeviceTimeout`, and
-        `DeviceHung` for a queue of another shape.
+        """Wait until GSP-RM has set up its side. `check` raises if GSP has died. Raises `DeviceTimeout`, also for
+        a queue of another shape.
         """
         wanted = (MSGQ_VERSION, QUEUE_BYTES, ELEMENT_BYTES, COUNT)
 
         def whole(seen: tuple[int, ...]) -> bool:
-            # the header may be written in any order
-            return seen[1] != 0 and seen[7] != 0
+            # the header may be written in any order: one that differs is looked at again, as GspStatusQueueInit does
+            return seen[:4] == wanted and seen[6] == RX_OFFSET and seen[7] == ENTRY_OFFSET
 
         def look() -> tuple[int, ...]:
             seen: tuple[int, ...] = msgqTxHeader.unpack(self._status)
@@ -124,20 +124,16 @@ class Queues:
                 check()
             return seen
 
-        seen = until(
+        until(
             look,
             whole,
             clock=self._clock,
             timeout_us=LINK_US,
             poll_us=LINK_POLL_US,
             doing="waiting for GSP-RM to set up its queue",
-            describe=lambda seen: f"its header has {seen}",
+            describe=lambda seen: f"its header has {seen}, not {(*wanted, '…', RX_OFFSET, ENTRY_OFFSET)}",
+            advice="; reset the card, or take firmware whose release is what its file says",
         )
-        if seen[:4] != wanted or seen[6] != RX_OFFSET or seen[7] != ENTRY_OFFSET:
-            raise DeviceHung(
-                f"GSP-RM's queue has the header {seen}, not {(*wanted, '…', RX_OFFSET, ENTRY_OFFSET)}: the firmware is "
-                "of another release than its file says"
-            )
         self._linked = True
 
     def send(self, message: bytes | bytearray, doing: str) -> None:

@@ -19,6 +19,7 @@ from ringup.autogen.nv import gsp_rpc
 from ringup.autogen.nv.gsp_queue import rpc_message_header_v03_00
 from ringup.autogen.structs import memory
 from ringup.drivers.nv.gsp.queue import MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Arrived, Queues
+from ringup.drivers.transport.nvidia.status import status_name
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import DeviceHung, DeviceTimeout, RingupError
 
@@ -139,10 +140,14 @@ class Rpc:
             self._books = self._books._replace(owed=(*self._books.owed, function))
 
     def wait_event(self, event: int, timeout_us: int) -> bytes:
-        """Wait for one event and return its payload. Raises `DeviceTimeout`, and what `check` does."""
+        """Wait for one event and return its payload. Raises `DeviceTimeout`, `DeviceHung` for one whose result is an
+        error, and what `check` does.
+        """
         found: list[Message] = []
         self._wait(lambda: self._take(event, found), f"waiting for {name_of(event)}", timeout_us)
         self._dispatch(found[0])
+        if result := found[0].result:
+            raise DeviceHung(f"GSP-RM sent {name_of(event)} with the error {status_name(result)}; reset the card")
         return found[0].payload
 
     def drain(self) -> int:

@@ -96,6 +96,14 @@ def test_an_event_may_come_before_it_is_waited_for_only_if_somebody_listens(ends
     assert checks
 
 
+def test_an_event_with_an_error_is_one(ends):
+    """OGKM kernel_gsp.c, kgspWaitForRmInitDone_IMPL: rpc_result of GSP_INIT_DONE is checked."""
+    rpc, queues, _ = ends
+    queues.waiting.append(said(INIT_DONE, result=0x56))
+    with pytest.raises(DeviceHung, match="sent GSP_INIT_DONE with the error NV_ERR_NOT_SUPPORTED"):
+        rpc.wait_event(INIT_DONE, 1000)
+
+
 def test_long_payloads_go_and_come_in_continuation_records(ends):
     rpc, queues, _ = ends
     payload = bytes(at * 31 & 0xFF for at in range(3 * MAX_PAYLOAD_BYTES + 10))
