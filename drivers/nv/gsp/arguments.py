@@ -62,10 +62,10 @@ class Arguments:
 
 
 def _records(raw: bytes) -> bytes:
+    # the pages' addresses behind the counter are overwritten: GSP has read them before. Source: OGKM liblogdecode.c
     written = packing.unpack_from("<Q", raw)[0]
-    start = 8 + 8 * (LOG_BYTES // PAGE_BYTES)
-    room = (LOG_BYTES - start) // 8
-    ring = raw[start:]
+    room = len(raw) // 8 - 1
+    ring = raw[8:]
     if written <= room:
         return ring[: 8 * written]
     at = 8 * (written % room)

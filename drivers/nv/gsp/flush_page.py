@@ -1,5 +1,5 @@
-"""A page of the host's memory that the chip writes to when it must know that its earlier writes have arrived. Resets of
-falcons wait for such a write, so the page is told first. Source: OGKM kern_mem_sys_gm107.c, _ga100.c, _gh100.c;
+"""A page of the host's memory that the chip reads when it must know that its earlier writes have arrived. Resets of
+falcons wait for such a read, so the page is told first. Source: OGKM kern_mem_sys_gm107.c, _ga100.c, _gh100.c;
 Linux nova-core fb.rs, fb/hal/*.rs.
 """
 

@@ -41,7 +41,8 @@ HEADERS_BYTES = 8
 VENDOR_PCI, NVIDIA = 0x7E, 0x10DE
 COT, RESPONSE = 0x14, 0x15
 FRTS_ALIGN = 2 * MIB
-COHERENT_SYSTEM = 1  # GSP_DMA_TARGET_COHERENT_SYSTEM in gspifpub.h
+# GSP_DMA_TARGET_* in gspifpub.h: memory that OGKM maps cached, and uncached
+COHERENT_SYSTEM, NONCOHERENT_SYSTEM = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,5 +174,6 @@ def boot_arguments(metadata: int, libos: int, release: str) -> bytes:
     made = struct(fsp.GSP_FMC_BOOT_PARAMS, release)()
     boot, rm = made.bootGspRmParams, made.gspRmParams
     boot.target, boot.gspRmDescSize, boot.gspRmDescOffset, boot.bIsGspRmBoot = COHERENT_SYSTEM, 256, metadata, 1
-    rm.target, rm.bootArgsOffset = COHERENT_SYSTEM, libos
+    # Source: Linux nouveau gsp/gh100.c, gh100_gsp_init; OGKM kernel_gsp_gh100.c, _kgspMemdescToDmaTarget
+    rm.target, rm.bootArgsOffset = NONCOHERENT_SYSTEM, libos
     return bytes(bytes_of(made))

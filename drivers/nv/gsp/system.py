@@ -171,12 +171,14 @@ def static_info(payload: bytes, release: str) -> StaticInfo:
 
 
 def _bus_device_function(name: str) -> int:
-    """Return domain, bus, device and function from a card's name; 0 for a path that has none."""
+    """Return a card's place from its name, 0 for a path that has none. Source: OGKM g_gpu_nvoc.h,
+    NVGPU_BUSDEVICE_DOMAIN, _BUS, _DEVICE; there is no field for the function.
+    """
     found = PCI_NAME.fullmatch(name)
     if found is None:
         return 0
-    domain, bus, device, function = (int(part, 16) for part in found.groups())
-    return domain << 16 | bus << 8 | device << 3 | function
+    domain, bus, device, _ = (int(part, 16) for part in found.groups())
+    return domain << 32 | bus << 8 | device
 
 
 def _text(raw: bytes) -> str:

@@ -74,7 +74,7 @@ class Recovery:
         """Stop GSP's processor by its reset, then run the programs that follow a GSP-RM's end."""
         running = self._running()
         # ORDER: SEC2 first: a program of a dead process may be about to start GSP-RM. Both are in reset before bus
-        # mastering is on again. UNKNOWN: whether a chip resets them without it, as they write to the flush page then
+        # mastering is on again. UNKNOWN: whether a chip resets them without it, as they read from the flush page then
         running.sec2.reset()
         running.gsp.reset()
         if running.gsp.riscv_active:

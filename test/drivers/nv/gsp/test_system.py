@@ -81,7 +81,7 @@ def test_bars_are_counted_not_numbered(kind):
 
 
 def test_a_cards_place_is_taken_from_its_name():
-    assert system._bus_device_function("pci:0001:03:1f.7") == 0x1_03FF
+    assert system._bus_device_function("pci:0001:03:1f.7") == 0x1_0000_031F
     assert system._bus_device_function("virtual:ga102") == 0
 
 
