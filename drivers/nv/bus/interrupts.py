@@ -43,6 +43,9 @@ class InterruptTree:
         """Let a vector send messages; `serve` is called for each. Raises a `ValueError` for no vector."""
         if not 0 <= vector < MAX_LEAVES * VECTORS_PER_LEAF:
             raise ValueError(f"an interrupt vector lies below {MAX_LEAVES * VECTORS_PER_LEAF}, not {vector}")
+        if not self._served:
+            # OGKM intrStateLoad_TU102: older drivers leave leaves enabled
+            self.silence()
         leaf, bit = divmod(vector, VECTORS_PER_LEAF)
         self._served[vector] = serve
         self._block.set(NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_SET, 1 << bit, leaf)
@@ -58,6 +61,8 @@ class InterruptTree:
     def silence(self) -> None:
         """Disable everything, also what another driver has left."""
         self._block.set(NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_CLEAR, ONES)
+        for leaf in range(self._block.count(NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_CLEAR)):
+            self._block.set(NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_CLEAR, ONES, leaf)
         self._served.clear()
 
     def serve(self) -> list[int]:

@@ -125,6 +125,11 @@ class Block:
             raise ValueError(f"{word.__name__} has {count or 'no'} elements, and none of index {index}")
         return self.base + at + index * stride
 
+    def count(self, word: type[Word]) -> int:
+        """Return how many elements an array of registers has; 1 for a single one. Raises as `address`."""
+        self.address(word)
+        return self._places[word][2] or 1
+
     def has(self, word: type[Word]) -> bool:
         """Whether the chip has the register, as far as is known."""
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import engines, falcon, riscv
 from ringup.autogen.nv.engines import NV_PGSP_FALCON_ENGINE, NV_PSEC_FALCON_ENGINE
-from ringup.drivers.nv.bus.registers import PRI_ERROR, PRI_ERROR_MASK, Block, Registers
+from ringup.drivers.nv.bus.registers import PRI_ERROR, PRI_ERROR_MASK, Block, Registers, is_pri_error
 from ringup.drivers.transport.wait import poll, until
 from ringup.errors import DeviceHung, DeviceTimeout, FirmwareError, NotSupported
 
@@ -127,14 +127,16 @@ class Falcon:
     @property
     def riscv_active(self) -> bool:
         """Whether the RISC-V core runs."""
-        if self.family.boot_rom:
-            return bool(self._core_control().active_stat)
-        return bool(self.riscv.read(riscv.NV_PRISCV_RISCV_CORE_SWITCH_RISCV_STATUS).active_stat)
+        word = riscv.NV_PRISCV_RISCV_CORE_SWITCH_RISCV_STATUS
+        seen = self._core_control() if self.family.boot_rom else self.riscv.read(word)
+        # a core that is closed to the host reads as an error, whose bits say nothing
+        return not is_pri_error(int(seen)) and bool(seen.active_stat)
 
     @property
     def riscv_halted(self) -> bool:
         """Whether the RISC-V core has halted; from GA102 on."""
-        return bool(self._core_control().halted)
+        seen = self._core_control()
+        return not is_pri_error(int(seen)) and bool(seen.halted)
 
     def _core_control(self) -> Any:
         word = riscv.NV_PRISCV_RISCV_CPUCTL

@@ -9,7 +9,9 @@ import pytest
 from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.gsp import falcon
 from ringup.drivers.nv.gsp.falcon import GSP, Falcon, Segment
+from ringup.drivers.transport.config_space import change_command
 from ringup.errors import DeviceHung, DeviceTimeout, FirmwareError, NotSupported
+from ringup.silicon import nvidia_card
 from ringup.silicon.common.clock import VirtualClock
 
 # NV_PMC_BOOT_42 of TU102 and GA102: architecture in bits 29:24, implementation in 23:20
@@ -131,3 +133,15 @@ def test_what_cannot_be_fetched_is_refused():
     for address in ((1 << 49) + 0x100, 0):
         with pytest.raises(NotSupported, match="does not reach the host's memory"):
             gsp.fetch(address, Segment(0, 0x100, tag=0x100), code=True)
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga102", "gh100"])
+def test_a_core_that_is_closed_to_the_host_neither_runs_nor_has_halted(monkeypatch, chip):
+    """OGKM gpu_access.c: 0xbadfxxxx is the bus' error. Here with the bits of either state set."""
+    card = nvidia_card(chip)
+    change_command(card.config, on=2)
+    gsp = Falcon(Registers(card), GSP)
+    monkeypatch.setattr(gsp.registers, "read", lambda address: 0xBADF_FFFF)
+    assert not gsp.riscv_active
+    if chip != "tu102":
+        assert not gsp.riscv_halted
