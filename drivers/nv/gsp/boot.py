@@ -19,6 +19,7 @@ from ringup.autogen.nv.boot import (
     NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_PRIV_LEVEL_MASK,
 )
 from ringup.autogen.nv.falcon import NV_PFALCON_FALCON_OS
+from ringup.drivers.cleanup import Teardown
 from ringup.drivers.nv.bus.chips import Boot
 from ringup.drivers.nv.bus.registers import Block
 from ringup.drivers.nv.gsp import fsp, layout
@@ -26,7 +27,7 @@ from ringup.drivers.nv.gsp.falcon import Falcon
 from ringup.drivers.nv.gsp.host_memory import HostMemory
 from ringup.drivers.nv.gsp.programs import execute, fuse_version
 from ringup.drivers.transport.wait import until
-from ringup.errors import DeviceHung, FirmwareError
+from ringup.errors import DeviceHung, FirmwareError, RingupError
 from ringup.firmware.nv import fwsec
 from ringup.firmware.nv.files import FirmwareSet
 from ringup.firmware.nv.ucode import FalconUcode
@@ -121,8 +122,7 @@ class BooterWay:
                 f"{doing}: the booter reports error {error:#x}; take firmware files of one release made for this card, "
                 "and reset it"
             )
-        if self._family.boot_rom:
-            self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.files.bootloader.app_version)
+        self._gsp.block.set(NV_PFALCON_FALCON_OS, self._firmware.files.bootloader.app_version)
         wait_active(self._gsp, doing)
 
     def teardown(self) -> None:
@@ -130,12 +130,19 @@ class BooterWay:
         `FirmwareError`, `DeviceTimeout`.
         """
         self._gsp.reset()
+        # memory is unprotected also after a FWSEC that failed. Source: OGKM kgspTeardown_TU102
+        with Teardown("taking GSP-RM down", kept=RingupError) as steps:
+            steps.attempt(self._restore)
+            steps.attempt(self._unprotect)
+
+    def _restore(self) -> None:
         doing = "restoring the VBIOS' programs with FWSEC (SB)"
-        if self._family.frts:
-            self._run_fwsec(fwsec.CMD_SB, fwsec.sb_arguments(), doing)
-            wait_gfw(self._block)
-            if error := int(self._block.read(NV_PBUS_SW_SCRATCH, SB_SCRATCH)) & 0xFFFF:
-                raise FirmwareError(f"{doing}: FWSEC reports error {error:#x}; reset the card")
+        self._run_fwsec(fwsec.CMD_SB, fwsec.sb_arguments(), doing)
+        wait_gfw(self._block)
+        if error := int(self._block.read(NV_PBUS_SW_SCRATCH, SB_SCRATCH)) & 0xFFFF:
+            raise FirmwareError(f"{doing}: FWSEC reports error {error:#x}; reset the card")
+
+    def _unprotect(self) -> None:
         if layout.wpr2(self._block) is None:
             return
         booter = self._firmware.files.booter("booter_unload")

@@ -35,11 +35,12 @@ LOW = 0xFFFF_FFFF
 
 
 def fuse_version(block: Block, ucode: FalconUcode) -> int:
-    """Return the version that the card's fuses ask of a program's signature; 0 on chips without such fuses.
+    """Return the version that the card's fuses ask of a program's signature; 0 on chips without such fuses, and for a
+    program that takes no signature, such as GA100's FWSEC.
 
     Raises `FirmwareError` for a program of an engine without them.
     """
-    if not block.has(NV_FUSE_OPT_FPF_GSP_UCODE1_VERSION):
+    if ucode.signature_offset_bytes is None or not block.has(NV_FUSE_OPT_FPF_GSP_UCODE1_VERSION):
         return 0
     first = next((word for mask, word in FUSES.items() if ucode.engine_id_mask & mask), None)
     if first is None or not 1 <= ucode.ucode_id <= MAX_UCODE_ID:
@@ -66,12 +67,12 @@ def execute(
     if not falcon.family.boot_rom and not ucode.needs_loader:
         return falcon.run(_through_ports(falcon, ucode), doing, mailboxes)
     image = memory.put(ucode.image, ucode.name)
-    try:
-        at = image.bus_addr()
-        vector = _fetched(falcon, ucode, at) if falcon.family.boot_rom else _with_loader(falcon, ucode, at, loader)
-        return falcon.run(vector, doing, mailboxes)
-    finally:
-        memory.release(image)
+    at = image.bus_addr()
+    vector = _fetched(falcon, ucode, at) if falcon.family.boot_rom else _with_loader(falcon, ucode, at, loader)
+    told = falcon.run(vector, doing, mailboxes)
+    # ORDER: only when it has halted; one that has not may still fetch, so its image stays until the bus is taken away
+    memory.release(image)
+    return told
 
 
 def _through_ports(falcon: Falcon, ucode: FalconUcode) -> int:

@@ -36,6 +36,8 @@ MAX_DWORDS = 16_384
 # TIMEOUT: OGKM's default, for waits that give no bound of their own or a longer one
 MAX_WAIT_US = 4_000_000
 MAX_DELAY_US = 1_000_000
+# a limit of ours for one program: the waits of a hostile one add up
+PROGRAM_US = 10_000_000
 POLL_US, MAX_LOOKS = 10, 4_000
 
 
@@ -64,7 +66,14 @@ class Sequencer:
         """Run the program of one event. Raises `FirmwareError` for one that is damaged, `DeviceTimeout`."""
         operations = parse(payload)
         self.programs += 1
-        for opcode, arguments in operations:
+        clock = self._registers.clock
+        end_us = clock.now_us + PROGRAM_US
+        for number, (opcode, arguments) in enumerate(operations):
+            if clock.now_us >= end_us:
+                raise DeviceTimeout(
+                    f"a program of GSP-RM's runs for more than {PROGRAM_US / 1000:g} ms and has done {number} of its "
+                    f"{len(operations)} operations; reset the card"
+                )
             self._steps[opcode](*arguments)
 
     def _write(self, address: int, value: int) -> None:
@@ -113,8 +122,7 @@ class Sequencer:
         self._top.wait(NV_PGC6_BSI_SECURE_SCRATCH_14, lambda seen: bool(seen.boot_stage_3_handoff), MAX_WAIT_US, doing)
         if error := self._sec2.mailboxes[0]:
             raise DeviceTimeout(f"{doing}: its mailbox reads {error:#x}; reset the card")
-        if self._gsp.family.boot_rom:
-            self._gsp.block.set(NV_PFALCON_FALCON_OS, self._app_version)
+        self._gsp.block.set(NV_PFALCON_FALCON_OS, self._app_version)
         if not self._gsp.riscv_active:
             raise DeviceHung(f"{doing}: GSP's RISC-V core does not run; reset the card")
 

@@ -106,7 +106,7 @@ class Bringup:
     def _read_firmware(self) -> Firmware:
         chip, block = self.registers.chip, Block(self.registers)
         parsed, debug = None, False
-        if chip.family.boot is Boot.BOOTER and chip.family.frts:
+        if chip.family.boot is Boot.BOOTER:
             if self.rom is None:
                 self.rom = prom.read(block)
             parsed = vbios.parse(self.rom, f"the VBIOS of {self._device.name}")

@@ -13,7 +13,7 @@ from ringup.drivers.nv.gsp.host_memory import HostMemory
 from ringup.drivers.nv.gsp.layout import Region
 from ringup.drivers.nv.gsp.rpc import Rpc
 from ringup.drivers.nv.lifecycle import bringup, recovery
-from ringup.errors import DeviceHung, FirmwareError
+from ringup.errors import DeviceHung, DeviceTimeout, FirmwareError
 
 COMMAND, MEMORY, MASTER = 4, 2, 4  # the command register, its bits for memory and bus mastering
 # dev_vm.h: NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_TOP_EN_SET(0); dev_nv_xve.h: NV_XVE_CYA_2 at 0x88000
@@ -217,3 +217,47 @@ def test_an_interrupt_is_cleared_before_it_is_served_and_armed_again_after(bench
         assert places[-1] == TOP_EN_SET
         # from Hopper on, the bus interface needs no word
         assert (places[-2] == XVE_CYA_2) is (chip != "gh100")
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga102"])
+def test_memory_is_unprotected_after_a_fwsec_that_failed(bench, monkeypatch, chip):
+    """OGKM kgspTeardown_TU102 goes on with the booter; the first error is raised."""
+    one = bench(chip)
+    running = one.start().running
+    doing = "restoring the VBIOS' programs"
+
+    def fail(way, command, arguments, doing):
+        raise FirmwareError(f"{doing}: no")
+
+    monkeypatch.setattr(boot.BooterWay, "_run_fwsec", fail)
+    with pytest.raises(FirmwareError, match=doing):
+        running.stop()
+    assert boot.layout.wpr2(running._block) is None
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga100", "ga102", "gh100"])
+def test_leaves_that_another_driver_has_enabled_are_disabled(bench, writes, chip):
+    """dev_vm.h: NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_LEAF_EN_CLEAR(i) at 0x1400 + 4 * i, LEAF_EN_SET(i) at 0x1200."""
+    with bench(chip).running() as running:
+        places = [at for at, _ in writes]
+        cleared = [(0xB8_1400 + 4 * leaf, 0xFFFF_FFFF) for leaf in range(8)]
+        enabled = places.index(0xB8_1200 + 4 * (running.vector // 32))
+        assert [write for write in writes[:enabled] if write in cleared][:8] == cleared
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga102"])
+def test_the_image_of_a_program_that_does_not_halt_stays(bench, monkeypatch, chip):
+    one = bench(chip)
+    released = []
+    before(monkeypatch, HostMemory, "release", lambda memory, image: released.append(masters(one.card)))
+    one.card.faults.inject("falcon_stuck", -1)
+    with pytest.raises(DeviceTimeout, match="does not halt"):
+        one.start()
+    assert released == []
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga100", "ga102", "gh100"])
+def test_gsp_is_told_the_version_of_its_application(bench, writes, chip):
+    """dev_falcon_v4.h: NV_PFALCON_FALCON_OS at 0x80. nouveau r535_gsp_init writes it on every chip."""
+    with bench(chip).running() as running:
+        assert (0x11_0080, running.firmware.files.bootloader.app_version) in writes

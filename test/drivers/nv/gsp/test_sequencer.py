@@ -100,3 +100,10 @@ def test_any_bytes_are_operations_or_an_error():
         except FirmwareError:
             continue
         assert sum(1 + len(arguments) for _, arguments in operations) == len(words)
+
+
+def test_the_waits_of_a_program_add_up_to_a_bound(host):
+    sequencer, registers = host
+    with pytest.raises(DeviceTimeout, match="for more than 10000 ms and has done 10 of its 50 operations"):
+        sequencer.run(program(*(DELAY, 1_000_000) * 50))
+    assert registers.clock.now_us < 11_000_000
