@@ -19,6 +19,8 @@ LOCAL_WORDS = 64
 BLOCK = 128
 # what the text below was written for. From sm_100 on constants are read by other instructions
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+# from sm_90 on an address in registers alone is written with the uniform register that is zero: Mesa NAK, OpAtom
+RED, RED_HOPPER = "RED.E.ADD.STRONG.GPU [R2]", "REDG.E.ADD.STRONG.GPU [R2.64+URZ]"
 SOURCE = """
 .target {target}
 
@@ -68,7 +70,7 @@ SOURCE = """
   [B------:R-:W-:Y:S06] MOV R2, c[0x0][{params:#x}]
   [B------:R-:W-:Y:S06] MOV R3, c[0x0][{params:#x}+0x4]
   [B------:R-:W-:Y:S06] MOV R4, 0x1
-  [B------:R0:W-:Y:S02] RED.E.ADD.STRONG.GPU [R2], R4
+  [B------:R0:W-:Y:S02] {red}, R4
   [B0-----:R-:W-:Y:S05] EXIT
 
 .kernel local
@@ -110,7 +112,11 @@ def cubin(target: str, bank: BankLayout) -> bytes:
     if target not in TARGETS:
         raise LeftOut(f"the kernels of this check are written for {', '.join(TARGETS)}, not for {target}")
     source = SOURCE.format(
-        target=target, params=bank.params, stack=bank.stack_top, sys=".SYS" if target == "sm_75" else ""
+        target=target,
+        params=bank.params,
+        stack=bank.stack_top,
+        sys=".SYS" if target == "sm_75" else "",
+        red=RED_HOPPER if target == "sm_90" else RED,
     )
     # `c[0x0][0x160+0x18]` as one number, as the assembler reads it
     source = SUM.sub(lambda found: f"[{int(found[1], 16) + int(found[2], 16):#x}]", source)
