@@ -29,7 +29,7 @@ from ringup.drivers.nv.gsp.door import Door
 from ringup.drivers.nv.gsp.falcon import GSP, SEC2, Falcon
 from ringup.drivers.nv.gsp.host_memory import PAGE_BYTES, HostMemory
 from ringup.drivers.nv.gsp.queue import Queues
-from ringup.drivers.nv.gsp.releases import struct
+from ringup.drivers.nv.gsp.releases import constant, struct
 from ringup.drivers.nv.gsp.rpc import Received, Rpc
 from ringup.drivers.nv.gsp.sequencer import Sequencer
 from ringup.drivers.nv.gsp.system import StaticInfo
@@ -69,6 +69,7 @@ class Running:
         self.posted: deque[events.Posted] = deque(maxlen=KEPT)
         self.printed: deque[events.Printed] = deque(maxlen=KEPT)
         self.mmu_faults = 0
+        self.locked_down = False
         self.vector: int | None = None
         # by index of OGKM's engine_idx.h: vectors of interrupts that ask for service, and that only tell
         self.vectors: dict[int, tuple[int, int]] = {}
@@ -289,7 +290,7 @@ class Running:
     def _check(self, doing: str) -> None:
         """Raise `DeviceHung` if GSP's processor has died, `DeviceLost` if the card is gone."""
         # while it is locked down, nobody can tell
-        if self.gsp.riscv_active or not self.gsp.open:
+        if self.locked_down or self.gsp.riscv_active or not self.gsp.open:
             return
         low, high = self.gsp.mailboxes
         raise DeviceHung(
@@ -297,12 +298,20 @@ class Running:
         )
 
     def _serve(self) -> None:
-        """Serve GSP's interrupt: clear it in the engine, then read what it has sent."""
+        """Serve GSP's interrupt: clear it in the engine, then read what it has sent. While GSP is locked down, its
+        interrupt registers are closed. Source: OGKM kgspService_TU102.
+        """
+        if self.locked_down:
+            self.poll()
+            if self.locked_down:
+                return
         falcon = self.gsp.block
         seen = falcon.read(NV_PFALCON_FALCON_IRQSTAT)
         # ORDER: cleared before the queue is read, or a message that comes between is not told
         falcon.write(falcon.typed(NV_PFALCON_FALCON_IRQSCLR)(swgen0=seen.swgen0, halt=seen.halt))
         self.poll()
+        if self.locked_down:
+            return
         if seen.halt:
             self._check("serving GSP's interrupt")
         if falcon.has(NV_PFALCON_FALCON_INTR_RETRIGGER):
@@ -320,6 +329,14 @@ class Running:
         for event, decode, list_ in kept:
             on(event, _keeper(decode, list_, release))
         on(gsp_rpc.NV_VGPU_MSG_EVENT_MMU_FAULT_QUEUED, self._count_fault)
+        on(constant(gsp_rpc, "NV_VGPU_MSG_EVENT_GSP_LOCKDOWN_NOTICE", release), self._note_lockdown)
+
+    def _note_lockdown(self, payload: bytes) -> None:
+        """Note that GSP closes its registers to the host, or opens them. Source: OGKM _kgspRpcGspLockdownNotice."""
+        if len(payload) < gsp_rpc.rpc_gsp_lockdown_notice_v17_00.SIZE:
+            LOG.warning("GSP-RM: a lockdown notice without a state")
+            return
+        self.locked_down = bool(payload[0])
 
     def _count_fault(self, payload: bytes) -> None:
         self.mmu_faults += 1

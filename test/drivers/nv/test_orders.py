@@ -261,3 +261,23 @@ def test_gsp_is_told_the_version_of_its_application(bench, writes, chip):
     """dev_falcon_v4.h: NV_PFALCON_FALCON_OS at 0x80. nouveau r535_gsp_init writes it on every chip."""
     with bench(chip).running() as running:
         assert (0x11_0080, running.firmware.files.bootloader.app_version) in writes
+
+
+@pytest.mark.parametrize(("release", "event"), [("535.113.01", 0x101D), ("570.144", 0x101C)])
+def test_registers_of_a_gsp_that_is_locked_down_are_left_alone(bench, monkeypatch, release, event):
+    """g_rpc-message-header.h of either tag, rpc_global_enums.h: GSP_LOCKDOWN_NOTICE; its payload is a boolean."""
+    with bench("ga102").running(release=release) as running:
+        (handler,) = running.rpc._handlers[event]
+        handler(b"\1")
+        accesses = []
+        with monkeypatch.context() as patched:
+            patched.setattr(Registers, "read", lambda registers, address: accesses.append(address) or 0)
+            patched.setattr(Registers, "write", lambda registers, address, value: accesses.append(address))
+            running._serve()
+            running._check("testing")
+        assert accesses == []
+        handler(b"")
+        assert running.locked_down
+        handler(b"\0")
+        running._serve()
+        assert not running.locked_down
