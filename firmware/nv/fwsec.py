@@ -234,27 +234,26 @@ def _mapper(dmem: bytes, offset_bytes: int, name: str) -> DmemMapper:
         raise FirmwareError(f"{name}: the list of interfaces has version {version}; known: {INTERFACE_VERSION}")
     if first < size_bytes(INTERFACE) or step < size_bytes(INTERFACE_ENTRY):
         raise FirmwareError(f"{name}: the list of interfaces has a header of {first} and entries of {step} bytes")
+    at = None
     for index in range(count):
         row = read(INTERFACE_ENTRY, dmem, offset_bytes + first + index * step, name, f"interface {index} in the data")
-        if integer(row, "id") != DMEMMAPPER:
-            continue
-        at = integer(row, "dmem_offset")
-        found = read(MAPPER_V3, dmem, at, name, "the DMEM mapper in the data")
-        buffers = {
-            one: Span(f"the mapper's {one}", integer(found, f"{one}_offset"), integer(found, f"{one}_size"))
-            for one in ("cmd_in_buffer", "cmd_out_buffer")
-        }
-        check_inside(buffers.values(), len(dmem), name, "the data")
-        return DmemMapper(
-            at,
-            at + INIT_CMD_OFFSET,
-            buffers["cmd_in_buffer"].offset_bytes,
-            buffers["cmd_in_buffer"].size_bytes,
-            buffers["cmd_out_buffer"].offset_bytes,
-            buffers["cmd_out_buffer"].size_bytes,
-            integer(found, "ucode_build_time_stamp"),
-            integer(found, "ucode_feature"),
-            integer(found, "ucode_cmd_mask0"),
-            integer(found, "ucode_cmd_mask1"),
-        )
-    raise FirmwareError(f"{name}: none of the {count} interfaces in the data is the DMEM mapper ({DMEMMAPPER})")
+        # the last one counts, as with OGKM
+        at = integer(row, "dmem_offset") if integer(row, "id") == DMEMMAPPER else at
+    if at is None:
+        raise FirmwareError(f"{name}: none of the {count} interfaces in the data is the DMEM mapper ({DMEMMAPPER})")
+    found = read(MAPPER_V3, dmem, at, name, "the DMEM mapper in the data")
+    # Only the arguments' place must be there: public drivers take any stated sizes. `commanded` checks the rest
+    start = Span("the mapper's cmd_in_buffer", integer(found, "cmd_in_buffer_offset"), 0)
+    check_inside((start,), len(dmem), name, "the data")
+    return DmemMapper(
+        at,
+        at + INIT_CMD_OFFSET,
+        start.offset_bytes,
+        integer(found, "cmd_in_buffer_size"),
+        integer(found, "cmd_out_buffer_offset"),
+        integer(found, "cmd_out_buffer_size"),
+        integer(found, "ucode_build_time_stamp"),
+        integer(found, "ucode_feature"),
+        integer(found, "ucode_cmd_mask0"),
+        integer(found, "ucode_cmd_mask1"),
+    )

@@ -7,11 +7,13 @@ kernel_gsp_frts_tu102.c, s_executeFwsec_TU102; nouveau falcon/ga100.c and gsp/ga
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 from ringup.errors import FirmwareError
 from ringup.firmware.nv.containers import rounded_up
 
+LOG = logging.getLogger(__name__)
 RSA3K_BYTES = 384  # of a signature that the boot ROM checks; a Turing falcon's own has 16
 
 
@@ -127,11 +129,20 @@ class FalconUcode:
         mapper = self.mapper
         if mapper is None:
             raise FirmwareError(f"{self.name}: the program has no interface for commands")
-        # QUIRK: NVIDIA's driver reports a buffer that is stated too small, and goes on.
-        if mapper.cmd_in_buffer_size_bytes < len(arguments):
+        room = self.data.size_bytes - mapper.cmd_in_buffer_offset_bytes
+        if room < len(arguments):
             raise FirmwareError(
                 f"{self.name}: command {init_cmd:#x} has {len(arguments)} bytes of arguments;"
-                f" the program's buffer has {mapper.cmd_in_buffer_size_bytes}"
+                f" the program's data has {room} from its buffer on"
+            )
+        # QUIRK: the buffer may be stated too small. OGKM s_vbiosPatchInterfaceData reports it, and goes on
+        if mapper.cmd_in_buffer_size_bytes < len(arguments):
+            LOG.info(
+                "%s: command %#x has %d bytes of arguments; the program's buffer is stated with %d",
+                self.name,
+                init_cmd,
+                len(arguments),
+                mapper.cmd_in_buffer_size_bytes,
             )
         start = self.data.offset_bytes
         numbered = self._patched(start + mapper.init_cmd_offset_bytes, init_cmd.to_bytes(4, "little"))
