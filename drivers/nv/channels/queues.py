@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.drivers.nv.channels.channel import Channel, ChannelMemory, ChannelParts
 from ringup.drivers.nv.submission.queue_maker import ChannelMaker
 from ringup.drivers.nv.submission.queue_memory import ENTRIES, USERD_AT, ChannelQueueMemory
@@ -16,6 +18,21 @@ class GspQueues(ChannelMaker):
     def __init__(self, card: str, parts: ChannelParts, waiter: Waiter, owner: Owner) -> None:
         super().__init__(card, parts.space.memory, "host", waiter, owner, parts.objects.facts.row)
         self._parts = parts
+
+    @property
+    def fence(self) -> Callable[[], None]:
+        """What makes bytes that went through the window into VRAM arrive there, where some may be on their way.
+
+        ORDER: before GP_PUT, not only before the doorbell: the host may look at GP_PUT for an earlier doorbell. Source:
+        OGKM nvidia-push.c (NV_CPU_MEMFENCE).
+        """
+        window = self._parts.space.window
+
+        def arrive() -> None:
+            if window.is_dirty:
+                window.flush()
+
+        return arrive
 
     @property
     def copy_engines(self) -> int:

@@ -50,6 +50,8 @@ class VramWindow:
         self.visible_bytes = vram.visible_end
         self._device, self._pramin = device, pramin
         self._bar = bar_of(device)
+        # bytes were written that may be on their way; a caller has a view, whose writes nobody sees
+        self._written = self._shown = False
         memory = TableMemory(vram)
         tables = PageTables(
             fmt,
@@ -77,6 +79,7 @@ class VramWindow:
         """Store `data`. Raises `ValueError` outside of VRAM."""
         seen = self._seen(vram_pa, len(data))
         if seen:
+            self._written = True
             self._bar.write_block(vram_pa, data[:seen])
         if seen < len(data):
             self._write_far(vram_pa + seen, bytes(data[seen:]))
@@ -85,12 +88,19 @@ class VramWindow:
         """Return the bytes as plain memory when the BAR shows all of them and the path maps it; None otherwise."""
         if self._seen(vram_pa, size_bytes) < size_bytes or self._map is None:
             return None
+        self._shown = True
         return self._map[vram_pa : vram_pa + size_bytes]
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether bytes that were written through the BAR may not have reached VRAM."""
+        return self._written or self._shown
 
     def flush(self) -> None:
         """Make what was written through the BAR reach VRAM: a read does not overtake writes."""
         if self.visible_bytes:
             self._bar.read32(0)
+        self._written = False
 
     @cached_property
     def _map(self) -> memoryview | None:

@@ -218,3 +218,15 @@ def test_it_takes_no_force_and_sets_no_limits(bare, virtual_card):
         ringup.drivers.select.start(virtual_card("ga102"), force=True)
     with pytest.raises(NotSupported, match="sets power and clocks by itself"):
         assert bare().limits
+
+
+def test_bytes_in_vram_arrive_before_the_card_learns_of_work(bare):
+    """A read of the window behind what was written there, and before GP_PUT: nothing passes it on the bus."""
+    card = bare("ga102")
+    buffer = card.alloc(4096, visible=True)
+    window = card.memory._window
+    card.memory.access(buffer).write(0, b"argument")
+    assert window.is_dirty
+    card.copy.submit(card.copy.stream())
+    assert not window.is_dirty
+    card.copy.idle()
