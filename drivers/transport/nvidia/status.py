@@ -17,12 +17,11 @@ from ringup.errors import (
     NotSupported,
     OutOfMemory,
     PermissionNeeded,
-    RingupError,
     TransportError,
 )
 
 
-class RmRefused(RingupError):
+class RmRefused(TransportError):
     """The resource manager refused a call. `status`: its number, an `NV_ERR_…` of nvstatuscodes.h."""
 
     exit_code = TransportError.exit_code

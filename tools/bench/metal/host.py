@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ringup.drivers.transport.linux.kernel import Kernel
-from ringup.errors import DeviceTimeout, RingupError
+from ringup.errors import DeviceTimeout, TransportError
 from ringup.tools.bench.metal.steps import LeftOut
 
 VENDOR_LIBRARIES = ("libcuda", "libcudart", "libnvidia", "libnvrtc", "libnvcuvid")
@@ -19,7 +19,7 @@ MAX_OUTPUT = 8 << 20
 UVM = "/dev/nvidia-uvm"
 
 
-class ToolFailed(RingupError):
+class ToolFailed(TransportError):
     """A tool of the machine ended with an error."""
 
 

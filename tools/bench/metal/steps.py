@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from ringup.errors import RingupError
+from ringup.errors import DeviceFault, RingupError
 from ringup.tools.bench.metal.masks import Masks
 from ringup.tools.common.json_text import json_text
 
@@ -29,7 +29,7 @@ LAST_S = 20.0
 MAX_ERROR = 4000
 
 
-class WrongResult(RingupError):
+class WrongResult(DeviceFault):
     """The card did something else than it should."""
 
 
