@@ -4,14 +4,15 @@ of a queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringup.autogen.amd.gc_compute import COMPUTE_TMPRING_SIZE
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
 from ringup.queues.amd.arguments import Packer
 from ringup.queues.amd.packets import Version
+from ringup.queues.program import AnyKernel, AnyProgram, kernel_among
 
 if TYPE_CHECKING:
     from ringup.queues.amd.launch import Launch
@@ -21,43 +22,29 @@ if TYPE_CHECKING:
 ENTRY_ALIGN = 256
 # bytes: a cache line of the scalar cache, more than the alignment of any argument
 KERNARG_ALIGN = 64
-# prepared launches that a kernel caches
-PREPARED_LIMIT = 4096
 
 
-class LoadedKernel:
-    """A kernel at its address. `prepared` is a cache of the stream builder: the packets of a launch, by the launch."""
+class LoadedKernel(AnyKernel):
+    """A kernel of a code object at its address."""
 
-    __slots__ = ("entry_va", "kernel", "packer", "prepared", "program")
+    __slots__ = ()
+
+    kernel: Kernel
+    packer: Packer
+    program: Program
 
     def __init__(self, program: Program, kernel: Kernel, base_va: int) -> None:
-        self.program, self.kernel = program, kernel
-        self.entry_va = base_va + kernel.entry_offset
+        super().__init__(program, kernel, base_va, Packer(kernel))
         if self.entry_va % ENTRY_ALIGN:
             raise NotSupported(
                 f"{kernel.name} begins at {self.entry_va:#x}; a wave starts at a multiple of {ENTRY_ALIGN} only"
             )
-        self.packer = Packer(kernel)
-        self.prepared: dict[Any, Any] = {}
-
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-        return self.kernel.name
-
-    def __repr__(self) -> str:
-        return f"<kernel {self.name} {self.program.lost or f'at {self.entry_va:#x}'}>"
 
     def arg_offset(self, number: int) -> int:
         """Return the byte of argument `number` (from 0) in the kernel's arguments. `Kept.patch_args` takes the sum of
         it and of the value that `dispatch` returns.
         """
         return self.packer.arguments[number].offset
-
-    def check_owner(self, owner: object) -> None:
-        """Raise a `ValueError` if the kernel lies on another card than the one of `owner`."""
-        if not self.program.lost and self.program.owner not in (None, owner):
-            raise ValueError(f"{self.name} was loaded on another card: load it on {getattr(owner, 'name', owner)} too")
 
     def append_args(self, memory: bytearray, args: Sequence[Any], launch: Launch) -> int:
         """Append a launch's arguments to `memory`, aligned, and return the byte where they begin. Raises what
@@ -74,65 +61,24 @@ class LoadedKernel:
                 raise
         return at
 
-    def keep_prepared(self, key: Any, prepared: Any) -> None:
-        """Cache what a launch needs; the cache is emptied when it is full."""
-        if len(self.prepared) >= PREPARED_LIMIT:
-            self.prepared.clear()
-        self.prepared[key] = prepared
 
-    def lose(self) -> None:
-        """Forget the address. The program calls it when the code is gone: no launch is possible any more."""
-        self.prepared.clear()
-        del self.entry_va
-
-    # Python calls it only for an attribute that is missing
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name == "entry_va":
-                raise ValueError(f"{self.name} was {self.program.lost}: load the program again")
-            raise AttributeError(f"a LoadedKernel has no attribute {name}")
-
-
-class Program(Mapping[str, LoadedKernel]):
-    """A code object in a card's memory: a mapping from names to kernels. Free it when no submitted work uses it any
-    more.
-    """
+class Program(AnyProgram[LoadedKernel]):
+    """A code object in a card's memory: a mapping from names to kernels."""
 
     def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None], owner: object = None) -> None:
         """`owner`: the owner of the card that holds the code; streams of other cards refuse the program. None: every
         card may run it.
         """
-        self.code, self.base_va, self._free, self.owner = code, base_va, free, owner
-        # how the program was lost; empty while it is there
-        self.lost = ""
-        self._kernels = {
+        self.code = code
+        kernels = {
             name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items() if not kernel.empty
         }
+        super().__init__(code, base_va, kernels, free, owner)
 
-    def __getitem__(self, name: str) -> LoadedKernel:
-        try:
-            return self._kernels[name]
-        except KeyError:
-            if name in self.code.kernels:
-                raise KeyError(
-                    f"{self.code.what}: kernel {name!r} has no code; its compiler left none for {self.code.target}"
-                ) from None
-            raise KeyError(f"{self.code.what} has no kernel {name!r}; it has {', '.join(self._kernels)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kernels)
-
-    def __len__(self) -> int:
-        return len(self._kernels)
-
-    def only(self) -> LoadedKernel:
-        """Return the kernel of a program with one kernel. If there are more, a `ValueError` lists them."""
-        if len(self._kernels) != 1:
-            raise ValueError(
-                f"{self.code.what} has {len(self)} kernels ({', '.join(self._kernels)}): name one, program[NAME]"
-            )
-        return next(iter(self._kernels.values()))
+    def _missing(self, name: str) -> str:
+        if name in self.code.kernels:
+            return f"{self.code.what}: kernel {name!r} has no code; its compiler left none for {self.code.target}"
+        return super()._missing(name)
 
     def where(self, gpu_va: int) -> str:
         """Return which kernel of the program is at an address, and the offset in it, for a report. Empty outside the
@@ -147,28 +93,10 @@ class Program(Mapping[str, LoadedKernel]):
                 name, start = kernel.name, kernel.kernel.entry_offset
         return f"{name}+{offset - start:#x}" + (f" of {self.code.what}" if name != self.code.what else "")
 
-    def lose(self, how: str) -> None:
-        """Mark the program as lost with the card's memory. Every later launch raises an error with `how`."""
-        self.lost, self._free = how, lambda: None
-        for kernel in self._kernels.values():
-            kernel.lose()
-
-    def free(self) -> None:
-        """Free the memory. May be called twice."""
-        if not self.lost:
-            self._free()
-            self.lose("freed")
-
 
 def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
-    """Return the kernel itself, or the one kernel of a program. Raises what `only` raises, and a `TypeError` for
-    anything else.
-    """
-    if isinstance(program, LoadedKernel):
-        return program
-    if not isinstance(program, Program):
-        raise TypeError(f"a loaded program or one of its kernels is dispatched, not {type(program).__name__}")
-    return program.only()
+    """Return the kernel itself, or the one kernel of a program, as `kernel_among` does."""
+    return kernel_among(program, LoadedKernel, Program)
 
 
 class ScratchBlock(NamedTuple):
