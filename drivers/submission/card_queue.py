@@ -135,7 +135,7 @@ class CardQueue(Queue, ABC):
         self._hooks: Hooks | None = hooks
         if hooks is not None:
             # it hides the method, so that submissions without a profile cost nothing more
-            self.submit = hooks.submit  # type: ignore[method-assign]
+            vars(self)["submit"] = hooks.submit
         else:
             vars(self).pop("submit", None)
         return before

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ringup.autogen.nv import gsp_rpc, gsp_static
 from ringup.autogen.nv.by_release import constant as branch_constant
@@ -53,7 +53,7 @@ def struct(cls: type[S], release: str) -> type[S]:
     key = (cls, release)
     if key not in _MADE:
         _MADE[key] = _lay_out(cls, release)
-    return _MADE[key]  # type: ignore[return-value]
+    return cast("type[S]", _MADE[key])
 
 
 def constant(module: types.ModuleType, name: str, release: str) -> int:

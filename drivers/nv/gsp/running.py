@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from ringup.autogen.linux import pci
 from ringup.autogen.nv import gsp_rpc
@@ -36,6 +37,7 @@ from ringup.drivers.nv.gsp.system import StaticInfo
 from ringup.drivers.transport.config_space import answers, ask, set_master
 from ringup.errors import DeviceHung, RingupError
 
+T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 QUEUE_INDEX = 0
 # TIMEOUT: OGKM kgspWaitForRmInitDone: as any call, 6 s. Linux nouveau r535.c waits 4 s, nova-core 10 s
@@ -320,14 +322,10 @@ class Running:
     def _handle(self) -> None:
         on, release = self.rpc.on, self.release
         on(gsp_rpc.NV_VGPU_MSG_EVENT_GSP_RUN_CPU_SEQUENCER, self.sequencer.run)
-        kept: tuple[tuple[int, Callable[[bytes, str], object], deque[object]], ...] = (
-            (gsp_rpc.NV_VGPU_MSG_EVENT_OS_ERROR_LOG, events.error_log, self.errors),
-            (gsp_rpc.NV_VGPU_MSG_EVENT_POST_EVENT, events.posted, self.posted),
-            (gsp_rpc.NV_VGPU_MSG_EVENT_RC_TRIGGERED, events.triggered, self.triggered),
-            (gsp_rpc.NV_VGPU_MSG_EVENT_UCODE_LIBOS_PRINT, events.printed, self.printed),
-        )  # type: ignore[assignment]
-        for event, decode, list_ in kept:
-            on(event, _keeper(decode, list_, release))
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_OS_ERROR_LOG, _keeper(events.error_log, self.errors, release))
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_POST_EVENT, _keeper(events.posted, self.posted, release))
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_RC_TRIGGERED, _keeper(events.triggered, self.triggered, release))
+        on(gsp_rpc.NV_VGPU_MSG_EVENT_UCODE_LIBOS_PRINT, _keeper(events.printed, self.printed, release))
         on(gsp_rpc.NV_VGPU_MSG_EVENT_MMU_FAULT_QUEUED, self._count_fault)
         on(constant(gsp_rpc, "NV_VGPU_MSG_EVENT_GSP_LOCKDOWN_NOTICE", release), self._note_lockdown)
 
@@ -342,7 +340,7 @@ class Running:
         self.mmu_faults += 1
 
 
-def _keeper(decode: Callable[[bytes, str], object], kept: deque[object], release: str) -> Callable[[bytes], None]:
+def _keeper(decode: Callable[[bytes, str], T], kept: deque[T], release: str) -> Callable[[bytes], None]:
     def keep(payload: bytes) -> None:
         try:
             event = decode(payload, release)

@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ringup.drivers.buffer import Buffer
+from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.nv.nodes.card import NodesCard
 from ringup.errors import OutOfMemory
 from ringup.tools.bench.metal.steps import Stage, StepRow, check
 from ringup.tools.bench.metal.work import KIB, Work
 
-PLACES = {"vram": ("vram", True), "vram that the CPU does not see": ("vram", False), "host": ("host", False)}
+PLACES: dict[str, tuple[Where, bool]] = {
+    "vram": ("vram", True),
+    "vram that the CPU does not see": ("vram", False),
+    "host": ("host", False),
+}
 # beginnings of lines and pages, and the end
 AT = (0, 4, 4092, 4096, 65_532)
 # memory of the caller's own that begins inside a page
@@ -24,7 +28,7 @@ def both_see(work: Work) -> dict[str, Any]:
     card, done = work.card, []
     for size in work.scale.memory_bytes:
         for name, (where, visible) in PLACES.items():
-            with card.alloc(size, where, visible=visible, name=name) as buffer:  # type: ignore[arg-type]
+            with card.alloc(size, where, visible=visible, name=name) as buffer:
                 _pattern(card, buffer, size)
                 done.append(f"{size} bytes of {name}")
     return {"memory": done}
@@ -84,8 +88,8 @@ def cycles(work: Work) -> dict[str, Any]:
     card, sizes = work.card, (4096, 100_000, work.scale.memory_bytes[0])
 
     def use(number: int) -> None:
-        where = ("vram", "host")[number % 2]
-        card.alloc(sizes[number % len(sizes)], where, visible=number % 4 == 0).free()  # type: ignore[arg-type]
+        where: Where = "host" if number % 2 else "vram"
+        card.alloc(sizes[number % len(sizes)], where, visible=number % 4 == 0).free()
 
     # the driver keeps page tables that it has once made
     for number in range(12):
