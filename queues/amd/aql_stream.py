@@ -17,12 +17,14 @@ from ringup.queues.amd import aql
 from ringup.queues.amd.aql import Condition, Order, Scope
 from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import WAVE64_LANES, kernel_packet
-from ringup.queues.amd.launch import Launch, triple
-from ringup.queues.amd.packets import KernelEvent, Version, to_bytes
+from ringup.queues.amd.launch import Launch
+from ringup.queues.amd.packets import KernelEvent, Version
 from ringup.queues.amd.pm4_cache import NEW_CODE
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, kernel_of
+from ringup.queues.dwords import to_bytes
 from ringup.queues.queue import MASKS, Owner, Stream
+from ringup.queues.triple import triple
 
 PACK_HEADER = struct.Struct("<H").pack_into
 PACK_ADDRESS = struct.Struct("<Q").pack_into

@@ -12,8 +12,9 @@ from ringup.autogen.amd import hsa
 from ringup.autogen.layout import Field, Word
 from ringup.autogen.structs import memory
 from ringup.queues.amd import aql
-from ringup.queues.amd.launch import Launch, Triple
+from ringup.queues.amd.launch import Launch
 from ringup.queues.amd.program import LoadedKernel, ScratchBlock
+from ringup.queues.triple import Triple
 
 WAVE64_LANES = 64
 OLD = 9  # the generation whose descriptors of buffers are of the older form

@@ -6,34 +6,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING
 
 from ringup.errors import NotSupported
+from ringup.queues.triple import AXES, Triple, triple
 
 if TYPE_CHECKING:
     from ringup.queues.amd.objects.code_object import Kernel
 
-Triple = tuple[int, int, int]
-AXES = "xyz"
 # work-items: 16 waves of 64, or 32 of 32
 MAX_GROUP_SIZE = 1024
 # COMPUTE_DIM_X, _Y and _Z are dwords
 MAX_GROUPS = 0xFFFF_FFFF
 ONES: Triple = (1, 1, 1)
 NONE: Triple = (0, 0, 0)
-
-
-def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
-    """Return one to three counts as three. `rest` replaces the missing ones."""
-    try:
-        given = tuple(map(index, values if isinstance(values, (tuple, list)) else (values,)))
-    except TypeError:
-        raise TypeError(f"{what} is one to three whole numbers, not {values!r}") from None
-    if not 1 <= len(given) <= 3:
-        raise ValueError(f"{what} has one to three dimensions, not {len(given)}")
-    x, y, z = (*given, rest, rest)[:3]
-    return x, y, z
 
 
 @dataclass(frozen=True)

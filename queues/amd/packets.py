@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from ringup.queues.dwords import ONES, to_bytes
+
 Version = tuple[int, int, int]
-ONES = 0xFFFF_FFFF
 FORMS = {4: "I", 8: "Q"}
 PACK_DWORD = struct.Struct("<I").pack_into
 
@@ -94,15 +95,6 @@ def data(dwords: Sequence[int], what: str) -> Sequence[int]:
     if min(dwords) < 0 or max(dwords) > ONES:
         raise ValueError(f"{what} carries dwords of 32 bits, not {next(hex(one) for one in dwords if one >> 32)}")
     return dwords
-
-
-def to_bytes(dwords: Sequence[int]) -> bytes:
-    """Return the bytes of a stream in memory."""
-    try:
-        return struct.pack(f"<{len(dwords)}I", *dwords)
-    except struct.error as error:
-        wrong = next(one for one in dwords if not hasattr(one, "__index__") or not 0 <= one <= ONES)
-        raise ValueError(f"a packet consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}") from error
 
 
 class KernelEvent(NamedTuple):

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
-from ringup.queues.amd.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
+from ringup.queues.amd.packets import Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
 from ringup.queues.amd.pm4_cache import FROM_OUTSIDE, NOTHING, TO_OUTSIDE, CacheRow, Caches
 from ringup.queues.amd.pm4_cache import ROWS as CACHES
 from ringup.queues.amd.pm4_layout import BASES, MAX_BODY, header, opcodes, template
+from ringup.queues.dwords import ONES
 
 # of a register's dword address in a packet: PAL's mem_mapped_register operands
 REGISTER_BITS = 18

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ringup.autogen.amd import gc_compute, pm4, pm4_queues
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
-from ringup.queues.amd.packets import Hole, Template, Version, numbered, to_bytes
+from ringup.queues.amd.packets import Hole, Template, Version, numbered
+from ringup.queues.dwords import to_bytes
 
 # dwords after a header. Its count field holds one less; all ones means none
 MAX_BODY = 0x3FFF

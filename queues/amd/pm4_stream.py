@@ -19,12 +19,15 @@ from ringup.errors import NotSupported
 from ringup.queues.amd import aql
 from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import kernel_packet
-from ringup.queues.amd.launch import NONE, Launch, triple
-from ringup.queues.amd.packets import KernelEvent, Version, Waits, to_bytes
+from ringup.queues.amd.launch import NONE, Launch
+from ringup.queues.amd.packets import KernelEvent, Version, Waits
 from ringup.queues.amd.pm4 import Pm4
 from ringup.queues.amd.pm4_cache import NEW_CODE, NEXT_DISPATCH
 from ringup.queues.amd.program import KERNARG_ALIGN, LoadedKernel, Program, Scratch, kernel_of, tmpring_size
-from ringup.queues.queue import Owner, Stream
+from ringup.queues.dword_stream import DwordStream
+from ringup.queues.dwords import to_bytes
+from ringup.queues.queue import Owner
+from ringup.queues.triple import triple
 
 WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
 # where RELEASE_MEM has its value: after the header, two control dwords and the address
@@ -125,7 +128,7 @@ class Pm4Commands:
         return to_bytes(self.pm4.indirect_buffer(gpu_va, size_bytes // 4))
 
 
-class ComputeStream(Stream):
+class ComputeStream(DwordStream):
     """Commands of a compute queue."""
 
     def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int, queue_va: int) -> None:
@@ -293,12 +296,6 @@ class ComputeStream(Stream):
     def stamp(self, gpu_va: int, *, after_all: bool = True) -> None:
         """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier work has ended, or at once."""
         self.append(self._commands.stamp(gpu_va, after_all=after_all))
-
-    def append(self, dwords: Sequence[int]) -> None:
-        """Add packets as dwords, for instance from `Pm4`'s builders. The queue runs them unchanged: on every die, where
-        several share the queue.
-        """
-        self.body += to_bytes(dwords)
 
 
 THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)

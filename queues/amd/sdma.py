@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ringup.errors import NotSupported
-from ringup.queues.amd.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
+from ringup.queues.amd.packets import Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
 from ringup.queues.amd.pm4_cache import FROM_OUTSIDE, Caches
 from ringup.queues.amd.pm4_cache import ROWS as CACHES
 from ringup.queues.amd.sdma_layout import template
 from ringup.queues.amd.sdma_words import KINDS, row_of, words_of
+from ringup.queues.dwords import ONES
 
 # uncached: sdma_v6_0.c, SDMA_PKT_FENCE_HEADER_MTYPE(0x3)
 MTYPE_UC = 3

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ringup.queues.amd.packets import Hole, Template, Version, numbered, to_bytes
+from ringup.queues.amd.packets import Hole, Template, Version, numbered
 from ringup.queues.amd.sdma_words import COPY_LINEAR_V7, KINDS, words_of
+from ringup.queues.dwords import to_bytes
 
 # the header's names of an operand's pieces end in the piece's bits of the operand, or in dw0 and dw1
 PIECE = re.compile(r"(.+)_(?:\d+_(\d+)|dw([01]))")

@@ -6,12 +6,13 @@ Commands run in order. A copy that reads what an earlier copy of the stream wrot
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
-from ringup.queues.amd.packets import KernelEvent, Version, Waits, to_bytes
+from ringup.queues.amd.packets import KernelEvent, Version, Waits
 from ringup.queues.amd.sdma import Sdma
 from ringup.queues.amd.sdma_copy import copy_all, copy_rect_all, fill_all
-from ringup.queues.queue import Owner, Stream
+from ringup.queues.dword_stream import DwordStream
+from ringup.queues.dwords import to_bytes
+from ringup.queues.queue import Owner
 
 WORD = struct.Struct("<I")
 # the bits of an address or a size that are zero in whole dwords; otherwise the engine uses its slow mode
@@ -76,7 +77,7 @@ class SdmaCommands:
         return to_bytes(self.sdma.indirect(gpu_va, size_bytes // 4, self._vmid, at_dwords=at_bytes // 4))
 
 
-class CopyStream(Stream):
+class CopyStream(DwordStream):
     """Commands of a copy queue. Addresses are GPU virtual: `Buffer.gpu_va` plus an offset."""
 
     def __init__(self, commands: SdmaCommands, owner: Owner) -> None:
@@ -135,13 +136,3 @@ class CopyStream(Stream):
     def stamp(self, gpu_va: int) -> None:
         """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier copies have ended."""
         self.append(self.sdma.wait_idle() + self.sdma.store_clock(gpu_va))
-
-    def _add(self, name: str, dwords: Sequence[int]) -> None:
-        after = self.around(self, name) if self.around is not None else None
-        self.append(dwords)
-        if after is not None:
-            after()
-
-    def append(self, dwords: Sequence[int]) -> None:
-        """Add packets as dwords, for instance from `Sdma`'s builders. The queue runs them unchanged."""
-        self.body += to_bytes(dwords)

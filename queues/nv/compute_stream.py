@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ringup.errors import NotSupported
+from ringup.queues.dword_stream import DwordStream
+from ringup.queues.dwords import to_bytes
 from ringup.queues.nv.compute import ComputeEngine
-from ringup.queues.nv.launch import Launch, triple
-from ringup.queues.nv.methods import to_bytes
+from ringup.queues.nv.launch import Launch
 from ringup.queues.nv.program import LoadedKernel, LocalBlock, LocalMemory, Program, kernel_of
 from ringup.queues.nv.qmd import QMD_ROWS, image
 from ringup.queues.nv.rows import GenerationRow, host_methods
 from ringup.queues.nv.semaphores import HostCommands
-from ringup.queues.queue import Form, Owner, Stream
+from ringup.queues.queue import Form, Owner
+from ringup.queues.triple import triple
 
 WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
 # SEND_PCAS_A: the byte of the descriptor's address in what sends it, and how many low bits are not stored
@@ -59,7 +61,7 @@ class ComputeCommands(HostCommands):
         return to_bytes(self.engine.setup(engine))
 
 
-class ComputeStream(Stream):
+class ComputeStream(DwordStream):
     """Commands of a compute queue. The queue's memory for arguments has to lie below 2**40."""
 
     def __init__(self, commands: ComputeCommands, owner: Owner, local: LocalMemory) -> None:
@@ -178,7 +180,3 @@ class ComputeStream(Stream):
         card's clock in ns from byte 8 on.
         """
         self.append(self._commands.stamp(gpu_va, after_all=after_all))
-
-    def append(self, dwords: Sequence[int]) -> None:
-        """Add methods as dwords, for instance from `ComputeEngine`'s builders. The queue runs them unchanged."""
-        self.body += to_bytes(dwords)

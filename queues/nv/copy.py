@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringup.autogen.nv import methods_copy as ce
-from ringup.queues.nv.methods import COPY, ONES, Methods, address
+from ringup.queues.dwords import ONES
+from ringup.queues.nv.methods import COPY, Methods, address
 
 # of one call: work that takes more launches is refused
 MAX_LAUNCHES = 65536

@@ -6,13 +6,13 @@ Commands run in order, and each sees what earlier ones wrote.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
+from ringup.queues.dword_stream import DwordStream
+from ringup.queues.dwords import to_bytes
 from ringup.queues.nv.copy import MAX_LINE, CopyEngine, Surface
-from ringup.queues.nv.methods import to_bytes
 from ringup.queues.nv.rows import GenerationRow, host_methods
 from ringup.queues.nv.semaphores import HostCommands
-from ringup.queues.queue import Owner, Stream
+from ringup.queues.queue import Owner
 
 # a copy of one line: a header, addresses with the upper half first, a header, the length, the launch
 LINE = struct.Struct("<8I")
@@ -36,7 +36,7 @@ class CopyCommands(HostCommands):
         return to_bytes(self.engine.set_object(engine))
 
 
-class CopyStream(Stream):
+class CopyStream(DwordStream):
     """Commands of a copy queue. Addresses are GPU virtual: `Buffer.gpu_va` plus an offset."""
 
     def __init__(self, commands: CopyCommands, owner: Owner) -> None:
@@ -105,13 +105,3 @@ class CopyStream(Stream):
         in ns from byte 8 on.
         """
         self.append(self._commands.stamp(gpu_va, after_all=True))
-
-    def _add(self, name: str, dwords: Sequence[int]) -> None:
-        after = self.around(self, name) if self.around is not None else None
-        self.append(dwords)
-        if after is not None:
-            after()
-
-    def append(self, dwords: Sequence[int]) -> None:
-        """Add methods as dwords, for instance from `CopyEngine`'s builders. The queue runs them unchanged."""
-        self.body += to_bytes(dwords)

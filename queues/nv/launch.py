@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING
 
 from ringup.errors import NotSupported
@@ -18,26 +17,13 @@ from ringup.queues.nv.rows import (
     WARP_THREADS,
     GenerationRow,
 )
+from ringup.queues.triple import AXES, Triple, triple
 
 if TYPE_CHECKING:
     from ringup.queues.nv.cubin import Kernel
 
-Triple = tuple[int, int, int]
-AXES = "xyz"
 # registers are given to warps in units of so many (CUDA occupancy calculator, compute capability 7.5 to 12.0)
 REGISTER_UNIT = 256
-
-
-def triple(values: int | tuple[int, ...], what: str) -> Triple:
-    """Return one to three counts as three; missing ones are 1."""
-    try:
-        given = tuple(map(index, values if isinstance(values, (tuple, list)) else (values,)))
-    except TypeError:
-        raise TypeError(f"{what} is one to three whole numbers, not {values!r}") from None
-    if not 1 <= len(given) <= 3:
-        raise ValueError(f"{what} has one to three dimensions, not {len(given)}")
-    x, y, z = (*given, 1, 1)[:3]
-    return x, y, z
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Source: open-gpu-doc dev_pbdma.ref.txt and clc56f.h, "dma method formats".
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 from ringup.autogen.layout import Word
 from ringup.autogen.nv import methods_host as host
+from ringup.queues.dwords import ONES
 
 W = TypeVar("W", bound=Word)
 
@@ -26,7 +26,6 @@ SET_OBJECT = 0
 MAX_COUNT = (1 << host.DMA.FIELDS["method_count"].width) - 1
 METHOD_END = 4 << host.DMA.FIELDS["method_address"].width
 IMMEDIATE_BITS = host.DMA.FIELDS["immd_data"].width
-ONES = 0xFFFF_FFFF
 # the universal no-operation: a header of 0. Source: dev_ram.ref.txt, NV_FIFO_DMA_NOP
 PUSH_NOP = bytes(4)
 
@@ -81,17 +80,6 @@ def _check(values: Sequence[int]) -> None:
     if min(values) < 0 or max(values) > ONES:
         wrong = next(value for value in values if not 0 <= value <= ONES)
         raise ValueError(f"a data word has 32 bits, not {wrong:#x}")
-
-
-def to_bytes(dwords: Sequence[int]) -> bytes:
-    """Return the bytes of a pushbuffer in memory."""
-    try:
-        return struct.pack(f"<{len(dwords)}I", *dwords)
-    except struct.error as error:
-        wrong = next(one for one in dwords if not hasattr(one, "__index__") or not 0 <= one <= ONES)
-        raise ValueError(
-            f"a pushbuffer consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}"
-        ) from error
 
 
 def address(gpu_va: int, align: int, bits: int, what: str) -> tuple[int, int]:

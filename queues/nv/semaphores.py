@@ -12,7 +12,8 @@ import struct
 from collections.abc import Sequence
 
 from ringup.autogen.nv import methods_host as host
-from ringup.queues.nv.methods import HOST, Methods, address, header, to_bytes
+from ringup.queues.dwords import to_bytes
+from ringup.queues.nv.methods import HOST, Methods, address, header
 
 QUAD = struct.Struct("<Q")
 PACK_QUAD = QUAD.pack_into

@@ -13,10 +13,11 @@ from ringup.queues.amd import aql
 from ringup.queues.amd.decode_aql import AqlDecoder
 from ringup.queues.amd.decode_pm4 import Pm4Decoder
 from ringup.queues.amd.decode_sdma import SdmaDecoder
-from ringup.queues.amd.packets import Atomic, to_bytes
+from ringup.queues.amd.packets import Atomic
 from ringup.queues.amd.pm4 import Pm4
 from ringup.queues.amd.sdma import Plane, Sdma
 from ringup.queues.amd.umr_text import lines
+from ringup.queues.dwords import to_bytes
 
 STREAMS = 12_500  # of each of eight kinds
 LENGTH = 12  # dwords

@@ -7,9 +7,9 @@ import pytest
 from ringup.errors import DeviceLost, NotSupported
 from ringup.queues.amd.decode_pm4 import Pm4Decoder, decode_pm4
 from ringup.queues.amd.decode_sdma import SdmaDecoder, decode_sdma
-from ringup.queues.amd.packets import to_bytes
 from ringup.queues.amd.umr_text import document, lines
 from ringup.queues.decode import MAX_DEPTH, MAX_DWORDS, decode_ring
+from ringup.queues.dwords import to_bytes
 
 NAVI31, SDMA6, SDMA7 = (11, 0, 0), (6, 0, 0), (7, 0, 0)
 CALL = [0xC002_3F00, 0x1000, 0, 0x0080_0004]  # 4 dwords at 0x1000

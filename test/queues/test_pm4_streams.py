@@ -9,10 +9,11 @@ import pytest
 
 from ringup.autogen.amd import gc_compute as regs
 from ringup.queues.amd.decode_pm4 import decode_pm4
-from ringup.queues.amd.packets import Atomic, Compare, to_bytes
+from ringup.queues.amd.packets import Atomic, Compare
 from ringup.queues.amd.pm4 import Pm4
 from ringup.queues.amd.pm4_cache import NEW_CODE, NEXT_DISPATCH, Caches
 from ringup.queues.amd.pm4_stream import Pm4Commands
+from ringup.queues.dwords import to_bytes
 
 NAVI31 = (11, 0, 0)
 ONES = 0xFFFF_FFFF

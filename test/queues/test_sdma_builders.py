@@ -8,9 +8,10 @@ import pytest
 
 from ringup.errors import NotSupported
 from ringup.queues.amd.decode_sdma import decode_sdma
-from ringup.queues.amd.packets import Atomic, Compare, to_bytes
+from ringup.queues.amd.packets import Atomic, Compare
 from ringup.queues.amd.pm4_cache import NEW_CODE, TO_OUTSIDE
 from ringup.queues.amd.sdma import Plane, Sdma
+from ringup.queues.dwords import to_bytes
 
 MI300, NAVI31, STRIX, NAVI48 = (4, 4, 2), (6, 0, 0), (6, 1, 0), (7, 0, 1)
 VERSIONS = [MI300, (4, 4, 5), NAVI31, (6, 0, 1), (6, 0, 2), (6, 0, 3), STRIX, (6, 1, 1), (7, 0, 0), NAVI48]

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from ringup.queues.amd.packets import Waits, to_bytes
+from ringup.queues.amd.packets import Waits
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.sdma_copy import copy_all
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
+from ringup.queues.dwords import to_bytes
 from ringup.queues.queue import Owner
 
 

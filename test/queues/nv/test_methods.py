@@ -4,16 +4,8 @@ import pytest
 
 from ringup.autogen.nv import methods_copy as ce
 from ringup.errors import NotSupported
-from ringup.queues.nv.methods import (
-    COPY,
-    Methods,
-    address,
-    immediate,
-    increment_once,
-    incrementing,
-    non_incrementing,
-    to_bytes,
-)
+from ringup.queues.dwords import to_bytes
+from ringup.queues.nv.methods import COPY, Methods, address, immediate, increment_once, incrementing, non_incrementing
 from ringup.queues.nv.rows import ROWS, host_methods, row_among, row_of
 
 

@@ -47,9 +47,9 @@ from ringup.firmware.amd.needs import CHIPS, needs
 from ringup.firmware.store import Store
 from ringup.queues.amd.dies import Dies
 from ringup.queues.amd.hsa_objects import scratch_fields
-from ringup.queues.amd.packets import to_bytes
 from ringup.queues.amd.pm4_stream import Pm4Commands
 from ringup.queues.amd.program import Scratch, tmpring_size
+from ringup.queues.dwords import to_bytes
 from ringup.silicon.common.clock import VirtualClock
 
 GC, BAR_BYTES = (9, 4, 3), 1 << 26
