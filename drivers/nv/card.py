@@ -25,7 +25,6 @@ from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.lifecycle.bringup import Bringup
 from ringup.drivers.nv.memory.space import Space
 from ringup.drivers.nv.observe.bare import GspReport, GspStats
-from ringup.drivers.nv.observe.pending import pending
 from ringup.drivers.nv.rm.facts import CardFacts
 from ringup.drivers.nv.verbs import CHANNEL_RUNG, SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
@@ -266,17 +265,13 @@ class GspCard(AnyNvidia[Device, GspQueues]):
             rungs=tuple(map(str, self.rungs)),
             queues=() if self._closed else self._queue_stats(),
             channels={queue.name: tuple(self.stands(queue)) for queue in live},
-            memory={str(place): usage for place, usage in self.memory.table.usage.items()},
+            memory={str(place): replace(usage) for place, usage in self.memory.table.usage.items()},
             release=running.release,
             errors=tuple(faults.described(error) for error in running.errors),
             events=tuple(event.name for event in running.events),
             logs=running.logs(),
             mistakes=self._mistakes.seen(),
         )
-
-    def stands(self, queue: CardQueue) -> Sequence[str]:
-        """Say where a queue's channel stands."""
-        return pending(queue, self.facts.row, self.memory)
 
     # --- errors -----------------------------------------------------------------------------------------------------
     def stopped_for(self, queue: CardQueue) -> RingupError | None:

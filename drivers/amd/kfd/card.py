@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from ringup.drivers.amd.submission.aql_queue import AqlQueue
 from ringup.drivers.amd.verbs import AnyRadeon, CardInfo
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown, undone_on_error
-from ringup.drivers.memory.table import Usage
 from ringup.drivers.poll import Poller
 from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.submission.card_queue import CardQueue
+from ringup.drivers.submission.health import CardReport, CardStats
 from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
 from ringup.drivers.submission.verbs import AnyCard
 from ringup.drivers.transport.kfd import sensors
@@ -47,56 +47,21 @@ FOUND = "driven by amdgpu"
 QUEUE_RUNG = "queue"
 
 
-@dataclass(frozen=True, slots=True)
-class KfdStats:
-    """What a card does now: the kernel's sensors, and this process's memory and queues on it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KfdStats(CardStats):
+    """What a card does now, with the kernel's sensors."""
 
-    name: str
-    at_us: int
     sensors: Sensors
-    memory: dict[str, Usage]
-    queues: tuple[QueueStats, ...]
-    faults: int
-    resets: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class KfdReport:
-    """A post-mortem: the first cause, earlier errors, queues, memory. `unreachable`: why the card says nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KfdReport(CardReport):
+    """A post-mortem. `interface`: the release of amdkfd's calls. Of a virtual card below the kernel nothing is seen."""
 
-    name: str
-    cause: str
-    errors_so_far: tuple[str, ...]
-    unreachable: str
-    queues: tuple[QueueStats, ...]
-    memory: dict[str, Usage]
     interface: str
-    # of the virtual card below the kernel nothing is seen
-    mistakes: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self.cause or self.unreachable or 'no error'}",
-            f"interface {self.interface} of amdkfd",
-        ]
-        lines += [f"earlier: {text}" for text in self.errors_so_far]
-        for queue in self.queues:
-            lines.append(
-                f"{queue.name}: {queue.completed} of {queue.submitted} done, read pointer {queue.rptr_bytes:#x}, "
-                f"write pointer {queue.wptr_bytes:#x}" + ("" if queue.mapped else ", not mapped")
-            )
-        lines += [
-            f"{place}: {usage.used_bytes} bytes in {usage.buffers} buffers" for place, usage in self.memory.items()
-        ]
-        return "\n".join(lines)
+    def _driver(self) -> str:
+        return f"interface {self.interface} of amdkfd"
 
 
 class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
@@ -254,7 +219,7 @@ class KfdRadeon(AnyRadeon[KfdDevice, KfdQueues]):
             errors_so_far=tuple(self._errors_so_far),
             unreachable=unreachable,
             queues=() if self._closed else self._queue_stats(),
-            memory={str(place): usage for place, usage in self._memory.table.usage.items()},
+            memory={str(place): replace(usage) for place, usage in self._memory.table.usage.items()},
             interface=".".join(map(str, self.device.calls.version)),
         )
 

@@ -24,7 +24,8 @@ from ringup.drivers.amd.smu.tables import METRICS, Limits, Metrics, decode_metri
 from ringup.drivers.amd.smu.thermal import Thermal
 from ringup.drivers.memory.table import Usage
 from ringup.drivers.submission.card_queue import CardQueue
-from ringup.drivers.submission.queue_stats import QueueStats, queue_stats
+from ringup.drivers.submission.health import CardStats
+from ringup.drivers.submission.queue_stats import queue_stats
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
@@ -36,28 +37,22 @@ COOLED_C = 10  # below that, before work is taken again; ours
 HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Statistics of a card. `at_us` is the card's clock; `copy_engines_busy` is of this moment; `metrics` are averages
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats(CardStats):
+    """Statistics of a card. `copy_engines_busy` is of this moment; `metrics` are averages
     over about a second.
 
     `doubts` says why numbers of `metrics` may be wrong; a number that is impossible is 0.
     """
 
-    name: str
-    at_us: int
     metrics: Metrics
     power_limit_w: int
     too_hot: bool
     link: Link
     activity: Activity
     copy_engines_busy: tuple[bool, ...]
-    memory: dict[str, Usage]
-    queues: tuple[QueueStats, ...]
     interrupts: dict[str, int]
     interrupt_overflows: int
-    faults: int
-    resets: int
     doubts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.cleanup import Teardown, undone_on_error
-from ringup.drivers.memory.table import Usage
 from ringup.drivers.nv.nodes.channel import Channel
 from ringup.drivers.nv.nodes.memory import NodesMemory
 from ringup.drivers.nv.nodes.objects import CardObjects
 from ringup.drivers.nv.nodes.queues import NodesQueues
 from ringup.drivers.nv.nodes.watch import card_info
+from ringup.drivers.nv.observe.channels import ChannelReport
 from ringup.drivers.nv.rm import sensors
 from ringup.drivers.nv.rm.facts import CardFacts
 from ringup.drivers.nv.rm.sensors import Sensors
@@ -25,7 +25,7 @@ from ringup.drivers.nv.verbs import SELF_TEST_US, AnyNvidia, CardInfo
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.submission.card_queue import CardQueue
-from ringup.drivers.submission.queue_stats import QueueStats
+from ringup.drivers.submission.health import CardStats
 from ringup.drivers.transport.nvidia.device import NvidiaDevice
 from ringup.drivers.transport.nvidia.status import RmRefused
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, NotSupported, RingupError
@@ -37,61 +37,21 @@ OBJECTS_US, QUEUES_US = 10_000_000, 10_000_000
 LONGEST_NAP_US = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class NodesStats:
-    """What a card does now: its sensors, and this process's memory and queues on it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesStats(CardStats):
+    """What a card does now, with the driver's sensors."""
 
-    name: str
-    at_us: int
     sensors: Sensors
-    memory: dict[str, Usage]
-    queues: tuple[QueueStats, ...]
-    faults: int
-    resets: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class NodesReport:
-    """A post-mortem: the first cause, earlier errors, queues and what their channels were fetching, memory.
-    `unreachable`: why the card says nothing.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesReport(ChannelReport):
+    """A post-mortem. `release`: of NVIDIA's kernel driver."""
 
-    name: str
-    cause: str
-    errors_so_far: tuple[str, ...]
-    unreachable: str
-    queues: tuple[QueueStats, ...]
-    channels: dict[str, tuple[str, ...]]
-    memory: dict[str, Usage]
     release: str
-    # of a virtual card
-    mistakes: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self.cause or self.unreachable or 'no error'}",
-            f"release {self.release} of NVIDIA's kernel driver",
-        ]
-        lines += [f"the virtual card saw: {text}" for text in self.mistakes]
-        lines += [f"earlier: {text}" for text in self.errors_so_far if text != self.cause]
-        for queue in self.queues:
-            lines.append(
-                f"{queue.name}: {queue.completed} of {queue.submitted} done, fetched up to byte {queue.rptr_bytes:#x} of "
-                f"{queue.wptr_bytes:#x} of its GPFIFO" + ("" if queue.mapped else ", off")
-            )
-            lines += [f"  {line}" for line in self.channels.get(queue.name, ())]
-        lines += [
-            f"{place}: {usage.used_bytes} bytes in {usage.buffers} buffers" for place, usage in self.memory.items()
-        ]
-        return "\n".join(lines)
+    def _driver(self) -> str:
+        return f"release {self.release} of NVIDIA's kernel driver"
 
 
 class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):

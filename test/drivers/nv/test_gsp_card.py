@@ -57,6 +57,11 @@ def test_it_is_a_card_that_says_what_it_is_and_moves_bytes(bare, chip):
         queue.fill(far, 0).wait()
     # engines wake the process
     assert card.stats().interrupts
+    # a report and statistics are of their moment
+    before = card.report(), card.stats()
+    with card.alloc(4096):
+        for told, now in zip(before, (card.report(), card.stats()), strict=True):
+            assert now.memory["vram"].buffers == told.memory["vram"].buffers + 1
     assert card.gpu_clock() < card.gpu_clock()
     model = card.device
     card.close()
