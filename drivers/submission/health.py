@@ -24,8 +24,10 @@ class CardStats:
     resets: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
+        """Return plain values, ready for JSON: name and time, then what this kind of card alone says, then the rest."""
+        values = asdict(self)
+        last = {key: values.pop(key) for key in ("memory", "queues", "faults", "resets")}
+        return values | last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

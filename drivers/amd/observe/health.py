@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringup.drivers.amd.board.wiring import Blocks
@@ -57,7 +57,7 @@ class Stats(CardStats):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        return asdict(self) | {"link": self.link._asdict(), "activity": self.activity._asdict()}
+        return CardStats.as_dict(self) | {"link": self.link._asdict(), "activity": self.activity._asdict()}
 
 
 def hot(metrics: Metrics, limits: Limits, below_c: int = 0) -> str:
