@@ -191,8 +191,8 @@ def _code(target: str, task: Task) -> bytes:
     # only what NVIDIA's cards need
     from ringup.tools.demo import sass_kernels
 
-    if target not in sass_kernels.PARAMETERS_AT:
-        known = ", ".join(sass_kernels.PARAMETERS_AT)
+    if target not in sass_kernels.TARGETS:
+        known = ", ".join(sass_kernels.TARGETS)
         raise NotSupported(f"the demo's kernels are written for {known}, not for {target}: try virtual:ga102@nvidia")
     return sass_kernels.compile_for(target, task.name)
 

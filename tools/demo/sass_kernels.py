@@ -6,14 +6,8 @@ reads a register before the stall or the scoreboard of its writer allows it.
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from ringup.tools.common.sass_text import cubin_of
 
-from ringup.compiler.isa.sass import assembly, cubin_write
-from ringup.compiler.isa.sass.cubin import Generation
-
-# where a kernel's parameters begin in constant bank 0, by the chips that this text suits. Source: docs/sass.md
-PARAMETERS_AT = {"sm_75": 0x160, "sm_80": 0x160, "sm_86": 0x160, "sm_89": 0x160}
 # index of the thread, in R0
 INDEX = """
   [B------:R-:W0:Y:S02] S2R R0, SR_CTAID.X
@@ -121,16 +115,10 @@ again_mandelbrot:
   [B0-----:R-:W-:Y:S05] EXIT
 """
 SOURCES = {"saxpy": SAXPY, "matmul": MATMUL, "mandelbrot": MANDELBROT}
-HOLE = re.compile(r"\{(\d+)\}")
+# chips of which a virtual card has run these texts
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89")
 
 
-@lru_cache
 def compile_for(target: str, name: str) -> bytes:
-    """Return a kernel of the demo as a cubin for a chip such as sm_86. Raises `KeyError` for a chip or a kernel that
-    this text is not for.
-    """
-    first = PARAMETERS_AT[target]
-    text = SOURCES[name].replace("{index}", INDEX).replace("{sys}", ".SYS" if target == "sm_75" else "")
-    text = HOLE.sub(lambda found: f"c[0x0][{first + int(found[1]):#x}]", text)
-    made = assembly.assemble(f".target {target}\n{text}", f"the demo's {name}")
-    return cubin_write.write(made.kernels, target, Generation.CUDA_12, made.data, made.addresses)
+    """Return a kernel of the demo as a cubin for one of `TARGETS`."""
+    return cubin_of(SOURCES[name].replace("{index}", INDEX), target, f"the demo's {name}")

@@ -1,41 +1,14 @@
 """Programs for NVIDIA's cards in SASS of our own, as cubins that ringup's assembler makes.
 
-They wait for everything that they use: no instruction's result is read before its stall or barrier allows it. Kernels:
-add(a, b, c, n): c[i] = a[i] + b[i], of 32 bits. reverse(a): 128 words, through shared memory. counts(a): atomically
-adds 1 in each thread. local(a, at): a[i] = i + 1000, through word `at` (below 64) of local memory. spin(a): runs until
-the word at `a` is not zero.
+They wait for everything that they use: no instruction's result is read before its stall or barrier allows it. Beside
+add, counts and local of the check on metal: reverse(a): 128 words, through shared memory that the kernel itself has.
+spin(a): runs until the word at `a` is not zero.
 """
 
-import re
-from functools import lru_cache
+from ringup.tools.bench.metal import programs
+from ringup.tools.common.sass_text import cubin_of
 
-from ringup.compiler.isa.sass import assembly, cubin_write
-from ringup.compiler.isa.sass.cubin import Generation
-
-SOURCE = """
-.target {target}
-
-.kernel add
-.registers 16
-.parameter 8
-.parameter 8
-.parameter 8
-.parameter 4
-  [B------:R-:W0:Y:S02] S2R R0, SR_CTAID.X
-  [B------:R-:W1:Y:S02] S2R R3, SR_TID.X
-  [B01----:R-:W-:Y:S06] IMAD R0, R0, c[0x0][0x0], R3
-  [B------:R-:W-:Y:S13] ISETP.GE.U32.AND P0, PT, R0, c[0x0][{params:#x}+0x18], PT
-  [B------:R-:W-:Y:S06] @P0 EXIT
-  [B------:R-:W-:Y:S06] MOV R7, 0x4
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, c[0x0][{params:#x}]
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R4, R0, R7, c[0x0][{params:#x}+0x8]
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R8, R0, R7, c[0x0][{params:#x}+0x10]
-  [B------:R-:W0:Y:S02] LDG.E{sys} R10, [R2]
-  [B------:R-:W1:Y:S02] LDG.E{sys} R11, [R4]
-  [B01----:R-:W-:Y:S06] IADD3 R10, R10, R11, RZ
-  [B------:R0:W-:Y:S02] STG.E{sys} [R8], R10
-  [B0-----:R-:W-:Y:S05] EXIT
-
+OWN = """
 .kernel reverse
 .registers 16
 .barriers 1
@@ -43,7 +16,7 @@ SOURCE = """
 .parameter 8
   [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
   [B------:R-:W-:Y:S06] MOV R7, 0x4
-  [B0-----:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, c[0x0][{params:#x}]
+  [B0-----:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, {0}
   [B------:R-:W-:Y:S06] IMAD R4, R0, 0x4, RZ
   [B------:R-:W0:Y:S02] LDG.E{sys} R5, [R2]
   [B0-----:R0:W-:Y:S02] STS [R4], R5
@@ -53,55 +26,20 @@ SOURCE = """
   [B-1----:R0:W-:Y:S02] STG.E{sys} [R2], R8
   [B0-----:R-:W-:Y:S05] EXIT
 
-.kernel counts
-.registers 16
-.parameter 8
-  [B------:R-:W-:Y:S06] MOV R2, c[0x0][{params:#x}]
-  [B------:R-:W-:Y:S06] MOV R3, c[0x0][{params:#x}+0x4]
-  [B------:R-:W-:Y:S06] MOV R4, 0x1
-  [B------:R0:W-:Y:S02] RED.E.ADD.STRONG.GPU [R2], R4
-  [B0-----:R-:W-:Y:S05] EXIT
-
-.kernel local
-.registers 16
-.frame 256
-.parameter 8
-.parameter 4
-  [B------:R-:W-:Y:S06] MOV R1, c[0x0][0x28]
-  [B------:R-:W0:Y:S02] S2R R0, SR_TID.X
-  [B------:R-:W-:Y:S06] IADD3 R1, R1, -0x100, RZ
-  [B------:R-:W-:Y:S06] MOV R5, c[0x0][{params:#x}+0x8]
-  [B------:R-:W-:Y:S06] IMAD R6, R5, 0x4, R1
-  [B0-----:R0:W-:Y:S02] STL [R6], R0
-  [B0-----:R-:W1:Y:S02] LDL R8, [R6]
-  [B------:R-:W-:Y:S06] MOV R7, 0x4
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, c[0x0][{params:#x}]
-  [B-1----:R-:W-:Y:S06] IADD3 R8, R8, 0x3e8, RZ
-  [B------:R0:W-:Y:S02] STG.E{sys} [R2], R8
-  [B0-----:R-:W-:Y:S05] EXIT
-
 .kernel spin
 .registers 16
 .parameter 8
-  [B------:R-:W-:Y:S06] MOV R2, c[0x0][{params:#x}]
-  [B------:R-:W-:Y:S06] MOV R3, c[0x0][{params:#x}+0x4]
+  [B------:R-:W-:Y:S06] MOV R2, {0}
+  [B------:R-:W-:Y:S06] MOV R3, {4}
 again:
   [B------:R-:W0:Y:S02] LDG.E.STRONG.SYS R4, [R2]
   [B0-----:R-:W-:Y:S13] ISETP.EQ.U32.AND P0, PT, R4, RZ, PT
   [B------:R-:W-:Y:S06] @P0 BRA again
   [B------:R-:W-:Y:S05] EXIT
 """
-PARAMETERS_AT = {"sm_75": 0x160, "sm_80": 0x160, "sm_86": 0x160, "sm_89": 0x160}
+SOURCE = programs.ADD + programs.COUNTS + programs.LOCAL + OWN
 
 
-def _sum(text):
-    """Write `c[0x0][0x160+0x18]` as one number, as the assembler reads it."""
-    return re.sub(r"\[(0x[0-9a-f]+)\+(0x[0-9a-f]+)\]", lambda m: f"[{int(m[1], 16) + int(m[2], 16):#x}]", text)
-
-
-@lru_cache
 def cubin(target):
     """Return the kernels above as a cubin."""
-    source = _sum(SOURCE.format(target=target, params=PARAMETERS_AT[target], sys=".SYS" if target == "sm_75" else ""))
-    made = assembly.assemble(source, "sass_programs")
-    return cubin_write.write(made.kernels, target, Generation.CUDA_12, made.data, made.addresses)
+    return cubin_of(SOURCE, target, "sass_programs")

@@ -12,6 +12,7 @@ import pytest
 import ringup
 from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon import card
+from ringup.tools.bench import plain_memory
 from ringup.tools.bench.benches import kfd, queues
 from ringup.tools.bench.benches.shader import compiled
 from ringup.tools.bench.figure import Figure, Goal
@@ -80,10 +81,10 @@ def test_the_queues_bench_submits_what_it_says():
     instant = queues.Instant()
     before = instant.compute.ring.wptr
     instant.launch()
-    instant.compute.submit(instant.stream(queues.LONG))
-    assert instant.compute.ring.wptr - before > len(instant.stream(queues.LONG).body)
+    instant.compute.submit(instant.stream(plain_memory.LONG))
+    assert instant.compute.ring.wptr - before > len(instant.stream(plain_memory.LONG).body)
     assert instant.compute.timeline.idle
-    assert instant.stream(queues.LONG).dispatches == queues.LONG
+    assert instant.stream(plain_memory.LONG).dispatches == plain_memory.LONG
 
 
 @pytest.mark.parametrize("chip", ["navi31", "navi33"])
@@ -121,7 +122,7 @@ def test_the_memory_bench_runs(bench):
 
 
 def test_the_peers_sides_run_and_give_every_figure(competitor, made_firmware):
-    job = {"times": 10, "grid": queues.GRID, "block": queues.BLOCK, "group": 10, "long": queues.LONG}
+    job = {"times": 10, "grid": plain_memory.GRID, "block": plain_memory.BLOCK, "group": 10, "long": plain_memory.LONG}
     answer = competitor.call("queues", job)
     assert {row.peer_key or row.key for row in queues.ROWS} <= set(answer)
     radeon = card("navi31", vram_bytes=1 << 30, bar0_bytes=1 << 30)

@@ -11,13 +11,14 @@ from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.nvidia.device import NvidiaDevice
 from ringup.drivers.transport.nvidia.system import ModelSystem
 from ringup.errors import CardBusy, NoSuchCard, NotSupported, RingupError, TransportError
-from ringup.queues.nv import cubin, rows
+from ringup.queues.nv import cubin
 from ringup.silicon import nvidia_kernel
 from ringup.tools.bench import metal_nv
 from ringup.tools.bench.metal import golden, programs, recording
 from ringup.tools.bench.metal.host import Host, vendor_libraries
 from ringup.tools.bench.metal.masks import Masks
 from ringup.tools.bench.metal.steps import BudgetSpent, Report, Run, Stage, StepRow, bounded
+from ringup.tools.common import sass_text
 
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 SERIAL = "1650522001234"
@@ -143,9 +144,9 @@ def test_masks_keep_the_length_of_bytes_and_learn_from_texts():
     assert masks.text("N/A or 0") == "N/A or 0"
 
 
-@pytest.mark.parametrize("target", programs.TARGETS)
+@pytest.mark.parametrize("target", sass_text.TARGETS)
 def test_its_kernels_are_written_for_every_target_up_to_hopper(target):
-    made = cubin.Cubin(programs.cubin(target, rows.BANK_HOPPER if target == "sm_90" else rows.BANK_TURING), target)
+    made = cubin.Cubin(programs.cubin(target), target)
     assert set(made.kernels) == {"add", "reverse", "counts", "local", "load"}
 
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ringup.errors import RingupError
-from ringup.tools.bench import nvidia_starts
+from ringup.tools.bench import nvidia_starts, plain_memory
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import nvidia_bringup, nvidia_descriptor, nvidia_queues
 from ringup.tools.bench.plot import Bars
@@ -45,7 +45,7 @@ def bench(peer=None):
 
 
 def test_the_queues_bench_gives_times_and_bytes(monkeypatch):
-    monkeypatch.setattr(nvidia_queues, "TIMES", 40)
+    monkeypatch.setattr(plain_memory, "TIMES", 40)
     figures = {figure.name: figure for figure in nvidia_queues.measure(bench())}
     assert len(figures) == len(nvidia_queues.ROWS)
     assert all(figure.ours > 0 and figure.peer is None and figure.met is None for figure in figures.values())
@@ -58,12 +58,12 @@ def test_the_queues_bench_gives_times_and_bytes(monkeypatch):
 def test_the_queues_bench_submits_what_it_says():
     card = nvidia_queues.Instant(nvidia_queues.cubin())
     card.launch()
-    card.compute.submit(card.stream(nvidia_queues.LONG))
+    card.compute.submit(card.stream(plain_memory.LONG))
     card.kept.patch_args(card.number_byte, struct.pack("<I", 77))
     card.kept.submit()
     assert card.compute.timeline.last == 3
     assert card.compute.timeline.idle
-    assert card.stream(nvidia_queues.LONG).dispatches == nvidia_queues.LONG
+    assert card.stream(plain_memory.LONG).dispatches == plain_memory.LONG
 
 
 def test_a_descriptor_of_the_bench_is_what_the_header_describes():

@@ -123,7 +123,7 @@ def test_run_takes_what_asm_makes(ringup, tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["nope", "--arg", "zero:4"], 2, "has no kernel nope; it has add, reverse, counts, local, spin"),
+        (["nope", "--arg", "zero:4"], 2, "has no kernel nope; it has add, counts, local, reverse, spin"),
         ([], 2, "has 5 kernels, name one"),
         (["counts"], 2, "counts takes 1 arguments, not 0"),
         (["counts", "--block", "2000", "--arg", "zero:4"], 2, "block x is 2000 threads; 1 to 1024 are possible"),

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringup.tools.bench.bench import Bench
-from ringup.tools.bench.benches.queues import BLOCK, GRID, SOURCE
+from ringup.tools.bench.benches.queues import SOURCE
 from ringup.tools.bench.benches.shader import compiled
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.on_card import open_card
+from ringup.tools.bench.plain_memory import BLOCK, GRID
 from ringup.tools.bench.timing import cpu_us, median
 
 ROUNDS, GROUPS = 3, 9

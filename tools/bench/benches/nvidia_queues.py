@@ -4,13 +4,10 @@ compared with tinygrad in the same run.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 from ringup.autogen.nv.classes import AMPERE_COMPUTE_B
-from ringup.compiler.isa.sass import assembly, cubin_write
-from ringup.compiler.isa.sass.cubin import Generation
 from ringup.drivers.nv.submission.queue_memory import ENTRIES
 from ringup.drivers.submission.queue_memory import ARGS_BYTES, INDIRECT_BYTES, RING_BYTES
 from ringup.queues.arena import Arena
@@ -26,44 +23,27 @@ from ringup.queues.ring import Ring
 from ringup.queues.timeline import Failed, Timeline
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
-from ringup.tools.bench.plain_memory import Place, Row, figures, kept_memory, refuse_write
-from ringup.tools.bench.timing import cpu_us
+from ringup.tools.bench.metal import programs
+from ringup.tools.bench.plain_memory import (
+    BLOCK,
+    GRID,
+    KEPT_NOTE,
+    LAUNCH_NOTE,
+    LONG,
+    Place,
+    Row,
+    in_turns,
+    kept_memory,
+    refuse_write,
+)
+from ringup.tools.common.sass_text import cubin_of
 
-ROUNDS = 5
-TIMES = 4000
-# commands of one stream when appending is timed; launches of a long stream
-GROUP, LONG = 100, 10
-GRID, BLOCK = (16, 1, 1), (256, 1, 1)
 # a GA102: its class, its TPCs
 TARGET, ROW, TPCS = "sm_86", row_of(AMPERE_COMPUTE_B), 42
 RING_VA, ARGS_VA, INDIRECT_VA, CODE_VA = 0x400_0000, 0x500_0000, 0x600_0000, 0x1_0000_0000
-# c[i] = a[i] + b[i], of 32 bits, for i below n. Arguments: a, b, c, n
-SOURCE = """
-.target sm_86
-.kernel add
-.registers 16
-.parameter 8
-.parameter 8
-.parameter 8
-.parameter 4
-  [B------:R-:W0:Y:S02] S2R R0, SR_CTAID.X
-  [B------:R-:W1:Y:S02] S2R R3, SR_TID.X
-  [B01----:R-:W-:Y:S06] IMAD R0, R0, c[0x0][0x0], R3
-  [B------:R-:W-:Y:S13] ISETP.GE.U32.AND P0, PT, R0, c[0x0][0x178], PT
-  [B------:R-:W-:Y:S06] @P0 EXIT
-  [B------:R-:W-:Y:S06] MOV R7, 0x4
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R2, R0, R7, c[0x0][0x160]
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R4, R0, R7, c[0x0][0x168]
-  [B------:R-:W-:Y:S06] IMAD.WIDE.U32 R8, R0, R7, c[0x0][0x170]
-  [B------:R-:W0:Y:S02] LDG.E R10, [R2]
-  [B------:R-:W1:Y:S02] LDG.E R11, [R4]
-  [B01----:R-:W-:Y:S06] IADD3 R10, R10, R11, RZ
-  [B------:R0:W-:Y:S02] STG.E [R8], R10
-  [B0-----:R-:W-:Y:S05] EXIT
-"""
+# the argument that is patched: n of programs.ADD
 NUMBER = 3
 ARGUMENTS = (Place(0x300_0000), Place(0x100_0000), Place(0x200_0000), 4096)
-LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
 BYTES_NOTE = "what the host fetches for it, without descriptors and arguments"
 STORED_NOTE = "memory that a launch takes for its descriptor, constant bank 0 and arguments"
 SUBMIT_NOTE = (
@@ -73,7 +53,6 @@ SUBMIT_NOTE = (
 ORDER_NOTE = (
     "ours: launches of a stream may run at once; peer: a descriptor starts the next one, which waits for its end"
 )
-KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
 ROWS = (
     Row("append a launch, arguments packed", "us", "append_us", Goal("ratio", 20), ORDER_NOTE),
     Row("append a launch, stream", "bytes", "append_bytes", None, ORDER_NOTE),
@@ -94,9 +73,8 @@ ROWS = (
 
 
 def cubin() -> bytes:
-    """Return the kernel's cubin, made by ringup's assembler."""
-    made = assembly.assemble(SOURCE, "nvidia-queues")
-    return cubin_write.write(made.kernels, TARGET, Generation.CUDA_12, made.data, made.addresses)
+    """Return the kernel's cubin."""
+    return cubin_of(programs.ADD, TARGET, "nvidia-queues")
 
 
 class Instant:
@@ -165,50 +143,7 @@ class Instant:
         self.compute.submit(stream)
 
 
-def run(code: bytes, times: int) -> dict[str, float]:
-    """Time our queues once: CPU microseconds and bytes by the keys of `ROWS`."""
-    card = Instant(code)
-    compute, kept, number_byte = card.compute, card.kept, card.number_byte
-    one, long, copy = card.stream(1), card.stream(LONG), card.copy(1)
-    numbers = itertools.cycle(n.to_bytes(4, "little") for n in range(1, 1 << 12))
-    groups = max(1, times // GROUP)
-
-    def patch() -> None:
-        kept.patch_args(number_byte, next(numbers))
-
-    def patch_submit() -> None:
-        kept.patch_args(number_byte, next(numbers))
-        kept.submit()
-
-    start, empty, group = compute.ring.wptr, len(card.stream(0).body), card.stream(GROUP)
-    card.launch()
-    return {
-        "launch_bytes": compute.ring.wptr - start,
-        "append_bytes": (len(group.body) - empty) / GROUP,
-        "argument_bytes": len(group.args) / GROUP,
-        "ordered_bytes": (len(card.stream(GROUP, ordered=True).body) - empty) / GROUP,
-        "copy_bytes": (len(card.copy(GROUP).body) - len(card.copy(0).body)) / GROUP,
-        "append_us": cpu_us(lambda: card.stream(GROUP), groups) / GROUP,
-        "ordered_us": cpu_us(lambda: card.stream(GROUP, ordered=True), groups) / GROUP,
-        "launch_us": cpu_us(card.launch, times),
-        "submit_us": cpu_us(lambda: compute.submit(one), times),
-        "submit_long_us": cpu_us(lambda: compute.submit(long), times),
-        "copy_us": cpu_us(lambda: card.copy(GROUP), groups) / GROUP,
-        "copy_submit_us": cpu_us(lambda: card.copies.submit(copy), times),
-        "patch_us": cpu_us(patch, times),
-        "patch_submit_us": cpu_us(patch_submit, times),
-    }
-
-
 def measure(bench: Bench) -> Iterator[Figure]:
     """Time both, a round of each in turn."""
-    times, code = TIMES // 10 if bench.quick else TIMES, cubin()
-    job = {"times": times, "grid": GRID, "block": BLOCK, "group": GROUP, "long": LONG, "cubin": code.hex()}
-    ours: list[Mapping[str, float]] = []
-    peers: list[Mapping[str, float]] = []
-    for i in range(2 if bench.quick else ROUNDS):
-        bench.say(f"round {i + 1}")
-        ours.append(run(code, times))
-        answer = bench.peer.call("nvidia_queues", job)
-        peers += [] if answer is None else [answer]
-    yield from figures(ROWS, ours, peers)
+    code = cubin()
+    yield from in_turns(bench, "nvidia_queues", ROWS, lambda: Instant(code), cubin=code.hex())

@@ -4,8 +4,7 @@ tinygrad in the same run.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ringup.queues.amd.objects import code_object
 from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
@@ -20,14 +19,19 @@ from ringup.queues.timeline import Failed, Timeline
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches.shader import compiled
 from ringup.tools.bench.figure import Figure, Goal
-from ringup.tools.bench.plain_memory import Place, Row, figures, kept_memory, refuse_write
-from ringup.tools.bench.timing import cpu_us
+from ringup.tools.bench.plain_memory import (
+    BLOCK,
+    GRID,
+    KEPT_NOTE,
+    LAUNCH_NOTE,
+    LONG,
+    Place,
+    Row,
+    in_turns,
+    kept_memory,
+    refuse_write,
+)
 
-ROUNDS = 5
-TIMES = 4000
-GROUP = 100  # commands of one stream when appending is timed
-LONG = 10  # dispatches of a long stream
-GRID, BLOCK = (16, 1, 1), (256, 1, 1)
 GC, SDMA, VMID, ENGINES, WAVES = (11, 0, 0), (6, 0, 0), 8, 6, 3072  # a navi31
 QUEUE_VA = 0x8_0000
 RING_BYTES, ARENA_BYTES = 64 << 10, 1 << 20
@@ -39,11 +43,9 @@ void add(__global float *out, __global const float *a, __global const float *b, 
 }
 """
 NUMBER_BYTE = 24  # the byte of `n` in the kernel's arguments
-LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
 BYTES_NOTE = "what the card reads for it, without kernel arguments"
 SUBMIT_NOTE = "copied into the ring, write pointer and doorbell stored"
 ORDER_NOTE = "ours: dispatches of a stream may run at once; peer: each waits for the one before and for caches"
-KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
 ROWS = (
     Row("append a dispatch, arguments packed", "us", "append_us", Goal("ratio", 5), ORDER_NOTE),
     Row("append a dispatch, stream", "bytes", "append_bytes", Goal("ratio", 1), ORDER_NOTE),
@@ -81,6 +83,7 @@ class Instant:
         self._kernel, self._scratch = program.only(), Scratch(WAVES, lambda size_bytes: 0)
         self._pm4, self._sdma = Pm4Commands(GC), SdmaCommands(SDMA, VMID)
         self.compute, self.copies = self._queue(self._pm4, 4), self._queue(self._sdma, 1)
+        self.number_byte = NUMBER_BYTE
         self.kept = Kept(self.compute, self.stream(1), kept_memory)
 
     def _queue(self, commands: Commands, unit_bytes: int) -> Queue:
@@ -135,49 +138,6 @@ class Instant:
         self.compute.submit(stream)
 
 
-def run(times: int) -> dict[str, float]:
-    """Time our queues once: CPU microseconds and bytes by the keys of `ROWS`."""
-    card = Instant()
-    compute, kept = card.compute, card.kept
-    one, long, copy = card.stream(1), card.stream(LONG), card.copy(1)
-    numbers = itertools.cycle(n.to_bytes(4, "little") for n in range(1, 1 << 12))
-    groups = max(1, times // GROUP)
-
-    def patch() -> None:
-        kept.patch_args(NUMBER_BYTE, next(numbers))
-
-    def patch_submit() -> None:
-        kept.patch_args(NUMBER_BYTE, next(numbers))
-        kept.submit()
-
-    start, empty = compute.ring.wptr, len(card.stream(0).body)
-    card.launch()
-    return {
-        "launch_bytes": compute.ring.wptr - start,
-        "append_bytes": (len(card.stream(GROUP).body) - empty) / GROUP,
-        "ordered_bytes": (len(card.stream(GROUP, ordered=True).body) - empty) / GROUP,
-        "copy_bytes": (len(card.copy(GROUP).body) - len(card.copy(0).body)) / GROUP,
-        "append_us": cpu_us(lambda: card.stream(GROUP), groups) / GROUP,
-        "ordered_us": cpu_us(lambda: card.stream(GROUP, ordered=True), groups) / GROUP,
-        "launch_us": cpu_us(card.launch, times),
-        "submit_us": cpu_us(lambda: compute.submit(one), times),
-        "submit_long_us": cpu_us(lambda: compute.submit(long), times),
-        "copy_us": cpu_us(lambda: card.copy(GROUP), groups) / GROUP,
-        "copy_submit_us": cpu_us(lambda: card.copies.submit(copy), times),
-        "patch_us": cpu_us(patch, times),
-        "patch_submit_us": cpu_us(patch_submit, times),
-    }
-
-
 def measure(bench: Bench) -> Iterator[Figure]:
     """Time both, a round of each in turn."""
-    times = TIMES // 10 if bench.quick else TIMES
-    job = {"times": times, "grid": GRID, "block": BLOCK, "group": GROUP, "long": LONG}
-    ours: list[Mapping[str, float]] = []
-    peers: list[Mapping[str, float]] = []
-    for i in range(2 if bench.quick else ROUNDS):
-        bench.say(f"round {i + 1}")
-        ours.append(run(times))
-        answer = bench.peer.call("queues", job)
-        peers += [] if answer is None else [answer]
-    yield from figures(ROWS, ours, peers)
+    yield from in_turns(bench, "queues", ROWS, Instant)

@@ -35,14 +35,14 @@ def launch(
 def load(card: NodesCard) -> Any:
     """Put the kernels of the check on a card."""
     row = card.facts.row
-    return card.load(programs.cubin(row.target, row.bank), "the check's kernels")
+    return card.load(programs.cubin(row.target), "the check's kernels")
 
 
 def loaded(work: Work) -> dict[str, Any]:
     """Assemble the kernels for the card and load them."""
     row = work.card.facts.row
     work.programs = load(work.card)
-    return {"target": row.target, "bytes": len(programs.cubin(row.target, row.bank))}
+    return {"target": row.target, "bytes": len(programs.cubin(row.target))}
 
 
 def _compare(seen: Any, want: Any, what: str) -> None:
