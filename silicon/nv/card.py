@@ -62,11 +62,9 @@ GSP_IRQS = IRQ_SWGEN0 | 1 << 4
 class VirtualNvidia(SlotCard):
     """One card in one slot. Its own firmware has posted it.
 
-    `bars`: 0 registers, 1 memory, 3 instance memory (drivers call it BAR2). Memory is reached through page tables, so
-    no BAR can be mapped.
+    `bars`: registers, memory, instance memory (drivers call it BAR2), by the numbers of `chip.memory_bars`. Memory is
+    reached through page tables, so no BAR can be mapped.
     """
-
-    memory_bar = 1
 
     def __init__(
         self,
@@ -88,6 +86,7 @@ class VirtualNvidia(SlotCard):
         super().__init__(clock)
         self.faults.know(*FAULT_KINDS)
         self.chip = _sized(find(chip), vram_bytes)
+        self.memory_bar = self.chip.memory_bars[1]
         self.vram = Vram(self.chip.vram_bytes)
         self.image = vbios.build(self.chip)
         gpu = Function(self.chip.function, self.interrupts)
@@ -206,11 +205,12 @@ class VirtualNvidia(SlotCard):
 
     def _wire_apertures(self) -> None:
         registers = RegisterBar(self.registers, lambda: self.log.accesses, self.log.note)
-        targets: dict[int, BarTarget] = {0: registers, 1: self.windows.bar1, 3: self.windows.bar2}
+        numbers = self.chip.memory_bars
+        targets = dict[int, BarTarget](zip(numbers, (registers, self.windows.bar1, self.windows.bar2), strict=True))
         self.bars = {
             index: Bar(f"BAR {index}", self.path, target, self._size_of(index)) for index, target in targets.items()
         }
-        for index in (1, 3):
+        for index in numbers[1:]:
             self.bars[index].is_memory = True
         rom_bytes = self.gpu.row.rom_bytes
         self.rom = Bar("ROM", self.path, _Rom(self.image), lambda: rom_bytes, lambda: self.gpu.decodes_rom)

@@ -22,7 +22,7 @@ from ringup.drivers.nv.gsp.system import FbRegion, StaticInfo
 from ringup.drivers.nv.memory.invalidate import MmuCaches
 from ringup.drivers.nv.memory.pramin import Pramin
 from ringup.drivers.nv.memory.table_memory import TableMemory
-from ringup.drivers.nv.memory.window import VRAM_BAR, VramWindow, shown_bytes
+from ringup.drivers.nv.memory.window import VramWindow, number_of_bar, shown_bytes
 from ringup.drivers.nv.mmu.formats import FORMATS, Flags, Level
 from ringup.drivers.nv.mmu.page_tables import PageTables
 from ringup.errors import DeviceHung
@@ -121,7 +121,7 @@ class Space:
             flush_tlb=self._flush_caches,
             flush_window=self._flush_window,
             va=va,
-            vram_bar=VRAM_BAR,
+            vram_bar=number_of_bar(device),
         )
         self._keeper = self.vram.alloc(PAGE_BYTES, visible=True, holder="page tables")
         self.tables.map(KEEPER_VA, [(self._keeper, PAGE_BYTES)], Flags(read_only=True, privileged=True))

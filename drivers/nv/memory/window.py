@@ -10,16 +10,17 @@ from __future__ import annotations
 import struct
 from functools import cached_property
 
+from ringup.autogen.linux import pci
 from ringup.drivers.memory.vram import Vram
 from ringup.drivers.nv.memory.invalidate import MmuCaches
 from ringup.drivers.nv.memory.pramin import Pramin
 from ringup.drivers.nv.memory.table_memory import TableMemory
 from ringup.drivers.nv.mmu.formats import HUGE_PAGE_BYTES, Flags, Format
 from ringup.drivers.nv.mmu.page_tables import PageTables
+from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Mmio
 from ringup.errors import DeviceLost, NotSupported
 
-VRAM_BAR = 1
 ONES = b"\xff\xff\xff\xff"
 
 
@@ -28,12 +29,20 @@ def shown_bytes(device: Device, end: int) -> int:
     return min(bar_of(device).size_bytes, end) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
 
 
+def number_of_bar(device: Device) -> int:
+    """Return the number of the BAR that shows VRAM: the one behind the registers, which take two places where their BAR
+    is one of 64 bits, as on GH100. Source: OGKM nv-pci.c, nv_pci_probe; Linux nouveau device/pci.c.
+    """
+    low = ask(device.config, pci.PCI_BASE_ADDRESS_0, 4, f"reading BAR 0 of {device.name}")
+    return 2 if low & pci.PCI_BASE_ADDRESS_MEM_TYPE_MASK == pci.PCI_BASE_ADDRESS_MEM_TYPE_64 else 1
+
+
 def bar_of(device: Device) -> Mmio:
     """Return the BAR that shows VRAM. Raises `NotSupported`."""
-    bar = device.bars.get(VRAM_BAR)
+    bar = device.bars.get(number_of_bar(device))
     if bar is None or bar.size_bytes < HUGE_PAGE_BYTES:
         raise NotSupported(
-            f"{device.name}: BAR {VRAM_BAR} shows {0 if bar is None else bar.size_bytes} bytes of its memory, "
+            f"{device.name}: BAR {number_of_bar(device)} shows {0 if bar is None else bar.size_bytes} bytes of its memory, "
             f"{HUGE_PAGE_BYTES} are the least; switch resizable BAR on in the firmware set-up"
         )
     return bar

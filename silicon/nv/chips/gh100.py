@@ -12,6 +12,8 @@ from ringup.silicon.nv.chips.row import MIB, BusRow, ChipRow, FspRow
 
 GH100 = ChipRow(
     name="gh100",
+    # as the kernel lists the boards of this chip: BARs 0, 2 and 4
+    wide_registers=True,
     product="NVIDIA H100 PCIe",
     chipset=0x180,
     device_id=0x2331,

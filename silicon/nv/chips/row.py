@@ -13,6 +13,7 @@ MIB = 1 << 20
 CONTROLLER_3D = 0x030200
 # registers, and no prefetch: a plain 32-bit window
 REGISTER_BAR = regs.PCI_BASE_ADDRESS_MEM_TYPE_32
+WIDE_REGISTER_BAR = regs.PCI_BASE_ADDRESS_MEM_TYPE_64 | regs.PCI_BASE_ADDRESS_MEM_PREFETCH
 IO_BAR = regs.PCI_BASE_ADDRESS_SPACE_IO
 
 
@@ -99,6 +100,8 @@ class ChipRow:
     mmu_version: int = 2
     # GSP-RM's vector for its message queue, the falcon's SWGEN0
     gsp_vector: int = 192
+    # whether the register BAR is one of 64 bits
+    wide_registers: bool = False
 
     @property
     def boot_0(self) -> int:
@@ -115,14 +118,23 @@ class ChipRow:
         return next(row for row in self.falcons if row.name == name)
 
     @property
+    def memory_bars(self) -> tuple[int, int, int]:
+        """The numbers of the BARs with registers, memory and instance memory: one of 64 bits takes two places. Source:
+        Linux nouveau device/pci.c; OGKM nv-pci.c, nv_pci_probe.
+        """
+        return (0, 2, 4) if self.wide_registers else (0, 1, 3)
+
+    @property
     def function(self) -> FunctionRow:
-        """The PCI function: registers, memory, instance memory, the legacy port window."""
-        bars = (
-            Bar(0, 16 * MIB, REGISTER_BAR),
-            Bar(1, self.bar1_bytes),
-            Bar(3, 32 * MIB),
-            Bar(5, 128, IO_BAR),
-        )
+        """The PCI function: registers, memory, instance memory, and where there is room the legacy port window."""
+        registers, memory, instance = self.memory_bars
+        bars = [
+            Bar(registers, 16 * MIB, WIDE_REGISTER_BAR if self.wide_registers else REGISTER_BAR),
+            Bar(memory, self.bar1_bytes),
+            Bar(instance, 32 * MIB),
+        ]
+        if not self.wide_registers:
+            bars.append(Bar(5, 128, IO_BAR))
         capabilities = (
             power_management(0x60, 0x4803, keeps_state=True),
             msi(0x68),
@@ -139,7 +151,7 @@ class ChipRow:
             CONTROLLER_3D,
             self.revision,
             (NVIDIA, self.subsystem_id),
-            bars,
+            tuple(bars),
             512 << 10,
             capabilities,
         )
