@@ -8,6 +8,7 @@ from typing import Any
 
 from ringup.drivers.card import Card
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.left import LeftCard
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Driven
 from ringup.errors import NotSupported
@@ -16,6 +17,8 @@ from ringup.errors import NotSupported
 DRIVERS = {0x1002: "ringup.drivers.amd.card", 0x10DE: "ringup.drivers.nv.card"}
 # vendor id: the module whose `unsupported` knows cards of its that are not driven, by device id
 IDS = {0x1002: "ringup.drivers.amd.bus.ids", 0x10DE: "ringup.drivers.nv.bus.ids"}
+# vendor id: the module whose `LEFT` is a card of the vendor's that nobody has started
+LEFT = {0x1002: "ringup.drivers.amd.left", 0x10DE: "ringup.drivers.nv.left"}
 VENDOR_ID = 0
 
 
@@ -35,6 +38,18 @@ def start(device: Device | Driven, kind: type[Any] | None = None, **options: Any
     """
     with undone_on_error(device.close):
         card: Card = _driver(device, kind).start(device, **options)
+    return card
+
+
+def left(device: Device, *, own: bool = True) -> LeftCard:
+    """Return the card behind `device` as it is found; nothing is started. `own`: this process holds it, and wakes it.
+
+    Raises `NotSupported` for a vendor without a driver, `DeviceLost`.
+    """
+    vendor = ask(device.config, VENDOR_ID, 2, f"looking at {device.name}")
+    if vendor not in LEFT:
+        raise NotSupported(f"looking at {device.name}: {unsupported(vendor, 0)}")
+    card: LeftCard = import_module(LEFT[vendor]).LEFT(device, own=own)
     return card
 
 

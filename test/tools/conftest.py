@@ -57,7 +57,8 @@ def plug(monkeypatch):
     made = []
 
     def put(name="navi31", **options):
-        card = silicon.card(name, **{"vram_bytes": VRAM_BYTES, **options})
+        make = silicon.nvidia_card if name in silicon.nvidia_cards() else silicon.card
+        card = make(name, **{"vram_bytes": VRAM_BYTES, **options})
         made.append(card)
         monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(card=card)])
         return card

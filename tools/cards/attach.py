@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ringup
+from ringup.drivers import select
 from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.left import LeftCard
 from ringup.drivers.transport.linux.readonly import holder, open_readonly
 from ringup.drivers.transport.seam import Device
 from ringup.errors import CardBusy, NotSupported, RingupError
@@ -19,7 +21,7 @@ PCI = "pci:"
 class Attached:
     """A card in the state in which it was found. `holder` names the process that holds it, empty if we do."""
 
-    bare: Bare
+    card: LeftCard
     holder: str = ""
 
 
@@ -32,9 +34,16 @@ def attached(name: str, *, change: bool = False) -> Iterator[Attached]:
     """
     device, who = _device(name, change=change)
     try:
-        yield Attached(Bare(device, own=not who), who)
+        yield Attached(select.left(device, own=not who), who)
     finally:
         device.close()
+
+
+def radeon(found: Attached, what: str) -> Bare:
+    """Return an attached card as a Radeon. Raises `NotSupported` for another vendor's, of which `what` is not known."""
+    if not isinstance(found.card, Bare):
+        raise NotSupported(f"{what} of {found.card.device.name}: that is known of Radeons only")
+    return found.card
 
 
 def _device(name: str, *, change: bool) -> tuple[Device, str]:

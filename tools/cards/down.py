@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ringup.drivers.amd.lifecycle import shutdown
 from ringup.errors import NotSupported
 from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
@@ -35,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     if nvidia.through_driver(wanted):
         nvidia.stop(wanted)
     with attached(wanted, change=True) as found:
-        device = found.bare.device
-        name, done = device.name, shutdown.rest(found.bare, sleep=not args.awake)
+        device = found.card.device
+        name, done = device.name, found.card.rest(sleep=not args.awake)
         if args.off:
             if device.remote is None:
                 raise NotSupported(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.lifecycle.shutdown import doubts
 from ringup.drivers.amd.psp.firmware import check_named
 from ringup.drivers.device_store import DeviceStore
+from ringup.drivers.left import LeftCard
+from ringup.drivers.nv.channels.facts import row_of_chip
+from ringup.drivers.nv.left import NOT_UP, LeftNvidia
+from ringup.drivers.nv.memory.window import bar_of
 from ringup.drivers.transport import bars
+from ringup.drivers.transport.seam import Device
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd.needs import Need, needs
+from ringup.firmware.nv import needs as nvidia_needs
 from ringup.firmware.store import Store
 from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
@@ -43,92 +49,102 @@ def run(args: argparse.Namespace) -> int:
         lines = nvidia.info_lines(shown)
     else:
         with attached(name) as found:
-            shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
+            shown = describe(found.card, found.holder, Store(explicit=args.firmware))
         lines = _lines(shown)
     print(json_text(shown) if args.json else "\n".join(lines))
     return 0
 
 
-def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
+def describe(card: LeftCard, holder: str, store: Store) -> dict[str, Any]:
     """Return what is known as plain values; `unknown` lists what could not be read."""
-    vendor, device, revision, subvendor, subdevice = bare.pci_ids
-    now, able = bare.links
-    window = bare.window
+    vendor, device, revision, subvendor, subdevice = card.pci_ids
+    now, able = card.links
+    sizes = {number: bar.size_bytes for number, bar in card.device.bars.items()}
     shown: dict[str, Any] = {
-        "name": bare.device.name,
+        "name": card.device.name,
         "chip": None,
         "target": None,
         "state": "",
         "holder": holder,
-        "found_asleep": bare.found_asleep,
+        "found_asleep": card.found_asleep,
         "pci_id": f"{vendor:04x}:{device:04x}",
         "revision": f"{revision:02x}",
         "subsystem": f"{subvendor:04x}:{subdevice:04x}",
         "link": now._asdict(),
         "link_at_best": able._asdict(),
-        "vram_bytes": window.size_bytes,
-        "window_bytes": window.visible_bytes,
-        "bars": {str(number): size for number, size in shown_sizes(bare).items()},
-        "resets": ["mode1", *bare.device.resets()] if not holder else [],
-        "bridge": bridge_of(bare.device),
+        "vram_bytes": None,
+        "window_bytes": None,
+        "bars": {str(number): size for number, size in sizes.items()},
+        "resets": list(card.offered()) if not holder else [],
+        "bridge": bridge_of(card.device),
         "blocks": {},
         "core": None,
         "firmware": [],
         "doubts": [],
         "unknown": [],
     }
-    if wrong := bars.trouble(vendor, shown_sizes(bare)):
+    if wrong := bars.trouble(vendor, sizes):
         shown["unknown"].append(f"whether it can run: {wrong}; {bars.REMEDY}")
     try:
-        shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare, store)}
-        shown["doubts"] += doubts(bare)
-        chip, shape = bare.ips.chip, bare.ips.shape
-        shown |= {
-            "chip": chip.name,
-            "target": chip.target,
-            # of one die; there are `dies` of them
-            "core": {
-                "dies": len(bare.ips.cores),
-                "shader_engines": shape.shader_engines,
-                "compute_units_by_design": shape.shader_engines * shape.arrays_per_engine * shape.cus_per_array,
-                "wave_size": shape.wave_size,
-                "lds_bytes": shape.lds_bytes_per_cu,
-                "l2_bytes": shape.l2_bytes,
-                "copy_engines": len(bare.ips.sdma_versions),
-            },
-        }
-        check_named(store, _wanted(bare))
+        if isinstance(card, Bare):
+            _take_radeon(card, store, shown)
+        elif isinstance(card, LeftNvidia):
+            _take_nvidia(card, store, shown)
     except (NotSupported, FirmwareError) as error:
         shown["unknown"].append(str(error))
     return shown
 
 
-def shown_sizes(bare: Bare) -> dict[int, int]:
-    """Return the size in bytes of every BAR that the path has."""
-    return {number: bar.size_bytes for number, bar in bare.device.bars.items()}
+def _take_radeon(bare: Bare, store: Store, shown: dict[str, Any]) -> None:
+    shown |= {"vram_bytes": bare.window.size_bytes, "window_bytes": bare.window.visible_bytes}
+    _, device, revision, _, _ = bare.pci_ids
+    gc, mp0, mp1, sdma = (bare.ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
+    wanted = needs(gc, mp0, mp1, sdma, device, revision)
+    shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare.device, store, wanted)}
+    shown["doubts"] += doubts(bare)
+    chip, shape = bare.ips.chip, bare.ips.shape
+    shown |= {
+        "chip": chip.name,
+        "target": chip.target,
+        # of one die; there are `dies` of them
+        "core": {
+            "dies": len(bare.ips.cores),
+            "shader_engines": shape.shader_engines,
+            "compute_units_by_design": shape.shader_engines * shape.arrays_per_engine * shape.cus_per_array,
+            "wave_size": shape.wave_size,
+            "lds_bytes": shape.lds_bytes_per_cu,
+            "l2_bytes": shape.l2_bytes,
+            "copy_engines": len(bare.ips.sdma_versions),
+        },
+    }
+    check_named(store, wanted)
 
 
-def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
+def _take_nvidia(card: LeftNvidia, store: Store, shown: dict[str, Any]) -> None:
+    chip = card.registers.chip
+    shown |= {"chip": chip.name, "target": row_of_chip(chip).target, "state": card.state()}
+    shown["unknown"].append(NOT_UP)
+    # the newest release of which all files are there, else the one whose missing files are named
+    releases = nvidia_needs.chip(chip.name).boot.releases
+    rows = [_firmware(card.device, store, nvidia_needs.needs(chip.name, release)) for release in releases]
+    shown["firmware"] = next((one for one in rows if all(row["path"] for row in one)), rows[0])
+    shown |= {"vram_bytes": card.vram_bytes, "window_bytes": bar_of(card.device).size_bytes}
+
+
+def _firmware(device: Device, store: Store, wanted: Iterable[Need | nvidia_needs.Need]) -> list[dict[str, Any]]:
     """Return for every file that the card needs whether it is installed, and where."""
-    files = DeviceStore(bare.device, store)
-    rows = []
-    for need in _wanted(bare):
+    files, rows = DeviceStore(device, store), []
+    for need in wanted:
         found = files.find_any(*need.names)
         rows.append(
             {
                 "kind": need.kind,
                 "name": found.name if found else need.name,
-                "optional": need.optional,
+                "optional": getattr(need, "optional", False),
                 "path": str(found.path) if found else None,
             }
         )
     return rows
-
-
-def _wanted(bare: Bare) -> tuple[Need, ...]:
-    _, device, revision, _, _ = bare.pci_ids
-    gc, mp0, mp1, sdma = (bare.ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
-    return needs(gc, mp0, mp1, sdma, device, revision)
 
 
 def _lines(shown: dict[str, Any]) -> Iterator[str]:
@@ -143,7 +159,9 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
         yield f"  slot      link {bridge['link']}"
     best = f"{able['generation']} x{able['lanes']}"
     yield f"  link      generation {now['generation']} x{now['lanes']}, at best {best}"
-    yield f"  memory    {shown['vram_bytes'] >> MIB} MiB, {shown['window_bytes'] >> MIB} MiB of it in the window"
+    if shown["vram_bytes"] is not None:
+        window = min(shown["window_bytes"], shown["vram_bytes"])
+        yield f"  memory    {shown['vram_bytes'] >> MIB} MiB, {window >> MIB} MiB of it in the window"
     sizes = (f"{number}: {size >> 10} KiB" for number, size in shown["bars"].items())
     yield f"  BARs      {', '.join(sizes)}"
     if shown["core"]:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import ringup
-from ringup.drivers.amd.bus.hdp import Hdp
-from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.gpu_memory import GpuMemory
+from ringup.drivers.left import LeftMemory
 from ringup.errors import DeviceFault
 from ringup.tools.cards import nvidia
-from ringup.tools.cards.attach import attached
+from ringup.tools.cards.attach import Attached, attached, radeon
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name
 from ringup.tools.common import files, numbers
 from ringup.tools.common.files import Input
@@ -71,24 +70,24 @@ def run(args: argparse.Namespace) -> int:
     size_bytes = source.size_bytes if source else _size(rest, to_file=args.out is not None)
     data = b""
     with attached(name, change=action == WRITE) as found:
-        bare = found.bare
-        pieces = list(_pieces(bare, args.space, args.vmid, start, size_bytes))
+        memory, name = found.card.memory, found.card.device.name
+        pieces = list(_pieces(found, args.space, args.vmid, start, size_bytes))
         if source:
-            _write(bare, pieces, source.read())
+            _write(name, memory, pieces, source.read())
         elif args.out:
             with files.writing(args.out) as draft, draft.open("wb") as file:
                 for piece in pieces:
-                    file.write(bare.window.read(*piece))
+                    file.write(memory.read(*piece))
         else:
-            data = b"".join(bare.window.read(*piece) for piece in pieces)
-    shown = {"card": bare.device.name, "space": args.space, "address": start, "size_bytes": size_bytes}
+            data = b"".join(memory.read(*piece) for piece in pieces)
+    shown = {"card": name, "space": args.space, "address": start, "size_bytes": size_bytes}
     if args.json:
         more = {"file": str(args.out)} if args.out else {"data": data.hex()} if action == READ else {"written": True}
         print(json_text(shown | more))
     elif action == READ and not args.out:
         print("\n".join(numbers.hexdump(data, start)))
     else:
-        where = f"of {bare.device.name}'s {args.space} memory at {start:#x}"
+        where = f"of {name}'s {args.space} memory at {start:#x}"
         print(
             f"{size_bytes} bytes {where}: "
             + (f"read to {args.out}" if action == READ else "written, and read back equal")
@@ -166,17 +165,18 @@ def _words(data: bytes) -> Input:
     return Input(Path("the command line"), len(data), data)
 
 
-def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+def _pieces(found: Attached, space: str, vmid: int, start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield (vram_pa, size_bytes) of the range, in pieces that fit into host memory."""
     if space == GPU:
         try:
-            runs = GpuMemory(bare, vmid).pieces(start, size_bytes)
+            runs = GpuMemory(radeon(found, "GPU virtual addresses"), vmid).pieces(start, size_bytes)
         except ValueError as error:
             raise WrongUsage(str(error)) from error
     else:
-        total = bare.window.size_bytes if bare.own else bare.window.visible_bytes
+        memory, own = found.card.memory, found.card.own
+        total = memory.size_bytes if own else memory.visible_bytes
         if start + size_bytes > total:
-            seen = "VRAM" if bare.own else "the window, beyond which only the card's holder reads,"
+            seen = "VRAM" if own else "the window, beyond which only the card's holder reads,"
             raise WrongUsage(f"{size_bytes:#x} bytes at {start:#x} end beyond {seen} of {total:#x} bytes")
         runs = iter([(start, size_bytes)])
     for at, size in runs:
@@ -184,15 +184,11 @@ def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> I
             yield at + begun, min(CHUNK_BYTES, size - begun)
 
 
-def _write(bare: Bare, pieces: list[tuple[int, int]], data: bytes) -> None:
+def _write(name: str, memory: LeftMemory, pieces: list[tuple[int, int]], data: bytes) -> None:
     """Store bytes and read them back. Raises `DeviceFault` if they differ."""
-    done, hdp = 0, Hdp(bare.ips.block("nbio"))
-    hdp.start()
+    done = 0
     for at, size in pieces:
-        bare.window.write(at, data[done : done + size])
-        hdp.flush()
-        if bare.window.read(at, size) != data[done : done + size]:
-            raise DeviceFault(
-                f"{bare.device.name}: VRAM at {at:#x} reads back different bytes; its memory or link is faulty"
-            )
+        memory.write(at, data[done : done + size])
+        if memory.read(at, size) != data[done : done + size]:
+            raise DeviceFault(f"{name}: VRAM at {at:#x} reads back different bytes; its memory or link is faulty")
         done += size

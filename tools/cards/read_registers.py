@@ -14,6 +14,8 @@ from ringup.autogen.regdb import Chip, Register, open_chip
 from ringup.drivers.amd.bus.discovery import BLOCKS
 from ringup.drivers.amd.bus.registers import REGISTER_BAR
 from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.left import LeftCard
+from ringup.drivers.nv.left import LeftNvidia
 from ringup.errors import HeaderError, NotSupported
 from ringup.tools.cards import regs
 from ringup.tools.cards.attach import attached
@@ -23,11 +25,15 @@ from ringup.tools.common.wrong_usage import WrongUsage
 NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
 # MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, a read that gives 1 has taken it
 TAKEN_BY_READING = re.compile(r"_SEM$|SEMAPHORE|MUTEX")
+# of the database: a block's registers behind segments, and a card's own address space
+KINDS = ("reg", "mmio")
+# NVIDIA's falcons have these each, from their own start on. Source: OGKM dev_falcon_v4.h, dev_riscv_pri.h
+RELATIVE = ("NV_PFALCON", "NV_PRISCV")
 INDEXES = ("INDEX", "ADDR")  # index registers that reads of DATA registers advance, such as SQ_IND_INDEX
 SECURITY, POWER = "mp0", "mp1"  # processors that share one header for their registers
 
 
-def run(args: argparse.Namespace, card: str, query: str | None) -> int:
+def run(args: argparse.Namespace, card_name: str, query: str | None) -> int:
     """Read the register that `query` names, or write it where it is NAME=VALUE. Raises `WrongUsage`, `NotSupported`,
     `HeaderError`.
     """
@@ -40,23 +46,23 @@ def run(args: argparse.Namespace, card: str, query: str | None) -> int:
     wanted = match["value"]
     if wanted is not None and not args.write:
         raise WrongUsage(
-            f"{query} would write to {card}: add --write; or decode the value with the chip's "
+            f"{query} would write to {card_name}: add --write; or decode the value with the chip's "
             "name instead of the card's"
         )
-    with attached(card, change=wanted is not None) as found:
-        bare = found.bare
-        chip = open_chip(bare.ips.chip.name)
+    with attached(card_name, change=wanted is not None) as found:
+        card = _known(found.card)
+        chip = open_chip(_database(card))
         register = _one(chip, match["name"], args.block)
         element = int(match["element"] or 0)
-        at = _address(bare, chip, register, element, acting=args.write)
+        at = _address(card, chip, register, element, acting=args.write)
         if wanted is not None:
             try:
                 value = regs.value_of(wanted, register)
             except ValueError as error:
                 raise WrongUsage(str(error)) from error
-            bare.registers.write(at, value)
-        seen = bare.registers.read(at)
-        name = bare.device.name
+            card.registers.write(at, value)
+        seen = card.registers.read(at)
+        name = card.device.name
     document = regs.register_json(chip, register, seen) | {"card": name, "address": at, "element": element}
     if args.json:
         print(json_text([document], indent=1))
@@ -73,7 +79,7 @@ def _one(chip: Chip, name: str, block: str | None) -> Register:
     """Return the register of exactly that name. Raises `WrongUsage` if several blocks have it, `HeaderError` if
     none has.
     """
-    found = [one for one in regs.exactly(chip, name, block) if one.row.kind == "reg" and one.row.width_bits == 32]
+    found = [one for one in regs.exactly(chip, name, block) if one.row.kind in KINDS and one.row.width_bits == 32]
     blocks = list(dict.fromkeys(one.place.block for one in found))
     if not found:
         raise HeaderError(
@@ -84,7 +90,18 @@ def _one(chip: Chip, name: str, block: str | None) -> Register:
     return found[0]
 
 
-def _address(bare: Bare, chip: Chip, register: Register, element: int, *, acting: bool) -> int:
+def _known(card: LeftCard) -> Bare | LeftNvidia:
+    if not isinstance(card, (Bare, LeftNvidia)):
+        raise NotSupported(f"registers of {card.device.name}: no vendor's card whose registers are known")
+    return card
+
+
+def _database(card: Bare | LeftNvidia) -> str:
+    """Return the chip of the register database that has a card's registers."""
+    return card.ips.chip.name if isinstance(card, Bare) else card.registers.chip.facts
+
+
+def _address(card: Bare | LeftNvidia, chip: Chip, register: Register, element: int, *, acting: bool) -> int:
     """Return a register's byte address on this card. `acting`: its reads may have side effects."""
     row, name = register.row, register.name
     if not 0 <= element < max(1, row.count):
@@ -92,7 +109,19 @@ def _address(bare: Bare, chip: Chip, register: Register, element: int, *, acting
     why = _acts(chip, register)
     if why and not acting:
         raise WrongUsage(f"reading {name} {why}: add --write to do it")
-    block = register.place.block
+    if isinstance(card, LeftNvidia):
+        if register.offset is None or name.startswith(RELATIVE):
+            raise NotSupported(
+                f"{name} is in several engines, at {register.offset or 0:#x} from each one's start; `ringup report` shows "
+                "those of GSP and SEC2"
+            )
+        return (register.offset + element * row.stride) * row.unit_bytes
+    return _in_segment(card, register, element)
+
+
+def _in_segment(bare: Bare, register: Register, element: int) -> int:
+    """Return the byte address of a Radeon's register, by the segments of its discovery table."""
+    row, name, block = register.row, register.name, register.place.block
     if block == "mp":
         block = POWER if name.startswith("MP1_") else SECURITY
     if block not in BLOCKS or register.offset is None or register.segment is None:
@@ -117,6 +146,9 @@ def _acts(chip: Chip, register: Register) -> str:
     name = register.name
     if TAKEN_BY_READING.search(name):
         return "takes it from its holder"
+    stem, data, tail = name.rpartition("MEMD")
+    if data and not tail:
+        return f"may advance {stem}MEMC"
     stem, data, tail = name.rpartition("DATA")
     if data and not tail.strip("_LOHI0123456789"):
         for index in INDEXES:

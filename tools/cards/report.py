@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import ringup
-from ringup.drivers.amd.observe.post_mortem import examine
 from ringup.errors import DeviceLost
 from ringup.tools.cards import nvidia
 from ringup.tools.cards.attach import attached
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             report = nvidia.LookReport(watch)
     else:
         with attached(name) as found:
-            report = examine(found.bare, found.holder)
+            report = found.card.examine(found.holder)
     shown = report.as_dict()
     if args.html:
         lines = str(report).splitlines()

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 import ringup
-from ringup.drivers.amd.lifecycle import shutdown
 from ringup.drivers.amd.lifecycle.recovery import WHOLE
+from ringup.drivers.nv.lifecycle.recovery import UNLOAD
 from ringup.drivers.nv.nodes.card import NodesCard
 from ringup.drivers.nv.nodes.watch import FOUND
 from ringup.drivers.nv.verbs import CHANNEL_RUNG
@@ -22,7 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "reset",
         help="reset a whole card, mildest reset first",
-        description="Reset a whole card until a reset is verified: by its power controller (mode1), then from the bus "
+        description="Reset a whole card until a reset is verified: by its power controller (mode1) or by "
+        "ending GSP-RM (unload), then from the bus "
         "(function, slot), "
         "as far as the path to the card supports them. All of its memory is lost; it is cold afterwards. Queues of a "
         "card that a process drives "
@@ -32,8 +33,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_card_arguments(parser)
     parser.add_argument(
         "--first",
-        choices=(*WHOLE, CHANNEL_RUNG),
-        help="begin with this one (default: mode1 if the power controller runs; channel with NVIDIA's driver)",
+        choices=(*WHOLE, UNLOAD, CHANNEL_RUNG),
+        help="begin with this one (default: mode1 or unload where firmware runs, else the bus; channel with NVIDIA's driver)",
     )
 
 
@@ -42,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     if nvidia.through_driver(name):
         return _channels(name, args)
     with attached(name, change=True) as found:
-        name, offered = found.bare.device.name, shutdown.offered(found.bare.device)
+        name, offered = found.card.device.name, found.card.offered()
         if args.first and args.first not in offered:
             raise WrongUsage(f"{name} has no reset {args.first}; over this path it has {', '.join(offered)}")
-        rungs = shutdown.reset(found.bare, args.first)
-        state = found.bare.state()
+        rungs = found.card.reset(args.first)
+        state = found.card.state()
     if args.json:
         print(json_text({"name": name, "rungs": [asdict(rung) for rung in rungs], "state": state}))
         return 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ringup.autogen.linux import pci
 from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.mark import Mark, State
 from ringup.drivers.amd.bus.discovery import BLOCKS, Ips, discover, memory
@@ -18,10 +17,9 @@ from ringup.drivers.amd.lifecycle.bringup import decode_memory
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.psp.ring import mailbox_of
 from ringup.drivers.amd.smu import published as smu_published
-from ringup.drivers.amd.smu.sensors import Link, link_of
-from ringup.drivers.transport.config_space import ask, find_capability, power_state
+from ringup.drivers.left import HELD, AsFound
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceLost, NotSupported
+from ringup.errors import NotSupported
 
 AMD = 0x1002
 COLD, CLEAN, LEFT, FOREIGN = (
@@ -30,28 +28,24 @@ COLD, CLEAN, LEFT, FOREIGN = (
     "left running: the process that drove it is gone",
     "running: another driver's firmware is on it",
 )
-ASLEEP, HELD = "asleep", "driven by another process"
 
 
-class Bare:
-    """One card as found. `own`: this process holds it and may use index registers, which reach beyond the windows."""
+class Bare(AsFound):
+    """One card as found. One that this process holds is read through index registers too, which reach beyond the
+    windows.
+    """
+
+    VENDOR, MAKER = AMD, "AMD"
 
     def __init__(self, device: Device, *, own: bool = True) -> None:
         """Wake the card if this process holds it. Raises `DeviceLost`, `NotSupported` for another vendor's card or one
         without its own memory.
         """
-        self.device, self.own = device, own
-        if device.lost:
-            raise DeviceLost(f"looking at {device.name}: nothing answers at its place on the bus: it {device.why_lost}")
-        vendor = ask(device.config, pci.PCI_VENDOR_ID, 2, f"looking at {device.name}")
-        if vendor != AMD:
-            raise NotSupported(
-                f"{device.name}: vendor {vendor:#06x} made it; cards of AMD ({AMD:#06x}) can be looked into"
-            )
-        self.found_asleep = power_state(device.config) != 0
-        if own:
-            decode_memory(device)
+        super().__init__(device, own=own)
         self.registers = Registers(device)
+
+    def _wake(self) -> None:
+        decode_memory(self.device)
 
     @cached_property
     def window(self) -> VramWindow:
@@ -67,32 +61,6 @@ class Bare:
                 "holder may look; switch resizable BAR on, or wait for the holder"
             )
         return discover(self.device, self.registers)[0]
-
-    @property
-    def pci_ids(self) -> tuple[int, int, int, int, int]:
-        """Vendor, device, revision, subsystem vendor, subsystem."""
-
-        def read(offset: int, size_bytes: int) -> int:
-            return ask(self.device.config, offset, size_bytes, f"reading the ids of {self.device.name}")
-
-        return (
-            read(pci.PCI_VENDOR_ID, 2),
-            read(pci.PCI_DEVICE_ID, 2),
-            read(pci.PCI_REVISION_ID, 1),
-            read(pci.PCI_SUBSYSTEM_VENDOR_ID, 2),
-            read(pci.PCI_SUBSYSTEM_ID, 2),
-        )
-
-    @property
-    def links(self) -> tuple[Link, Link]:
-        """Speed and width of the card's own end of its link, now and at best."""
-        at = find_capability(self.device.config, pci.PCI_CAP_ID_EXP)
-        now = link_of(self.device)
-        assert at is not None  # link_of has found it
-        able = ask(self.device.config, at + pci.PCI_EXP_LNKCAP, 4, f"reading the link of {self.device.name}")
-        # the width lies alike in both words
-        lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
-        return now, Link(able & pci.PCI_EXP_LNKCAP_SLS, lanes)
 
     @property
     def secure_os(self) -> bool:

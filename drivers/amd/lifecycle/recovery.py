@@ -6,8 +6,7 @@ Every rung is verified by reading back, and records what survived it.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from ringup.autogen.linux import pci
@@ -19,13 +18,12 @@ from ringup.drivers.amd.lifecycle import mode2
 from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.amd.smu.reset import mode1_reset
-from ringup.drivers.rung import Rung
+from ringup.drivers.rung import Rung, climb
 from ringup.drivers.transport.config_space import change_command
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.wait import poll
-from ringup.errors import DeviceHung, DeviceLost, RingupError
+from ringup.errors import DeviceHung
 
-LOG = logging.getLogger(__name__)
 RESET_POLL_US = 10_000
 BUS_TIMEOUT_US = 2_000_000  # TIMEOUT: ours; PCI Express gives a function 1 s after a reset before it must answer
 
@@ -77,31 +75,9 @@ class Ladder:
 
         Raises `DeviceLost` when the card is gone, `DeviceHung` with the error of every rung when none helped.
         """
-        names = self.names
-        blocks = self._blocks
-        return climb(blocks.device, names[names.index(first) :], lambda name: RUNGS[name][0](blocks), self.rungs)
-
-
-def climb(device: Device, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
-    """Try rungs until `take(name)` returns: that rung is verified. Append the outcome of each to `rungs`; return the
-    last.
-
-    Raises `DeviceLost` when the card is gone, `DeviceHung` with the error of every rung when none helped.
-    """
-    for name in names:
-        try:
-            take(name)
-        except RingupError as error:
-            # a card that is on the bus and whose registers do not answer needs the next rung
-            if isinstance(error, DeviceLost) and device.lost:
-                raise
-            LOG.info("%s: reset rung %s failed: %s", device.name, name, error)
-            rungs.append(Rung(name, "", str(error)))
-            continue
-        rungs.append(Rung(name, RUNGS[name][1]))
-        return rungs[-1]
-    tried = "; ".join(map(str, rungs))
-    raise DeviceHung(f"{device.name}: no reset helped ({tried}); switch the card's power off and on")
+        names, blocks = self.names, self._blocks
+        chosen = names[names.index(first) :]
+        return climb(blocks.device, chosen, lambda name: RUNGS[name](blocks), self.rungs, SURVIVED)
 
 
 def _queues(blocks: Blocks) -> None:
@@ -180,12 +156,11 @@ WHOLE: dict[str, Callable[[Parts], None]] = {
     "function": _by_bus("function"),
     "slot": _by_bus("slot"),
 }
-COLD_AGAIN = "the VBIOS's initialisation"
-RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
-    "queue": (_queues, "firmware, VRAM, clocks"),
-    "engine": (_engines, "firmware in the trusted region, VRAM, clocks"),
-    "mode2": (mode2.reset, "the secure OS, VRAM, clocks"),
-    **{name: (reset, COLD_AGAIN) for name, reset in WHOLE.items()},
+RUNGS: dict[str, Callable[[Blocks], None]] = {"queue": _queues, "engine": _engines, "mode2": mode2.reset, **WHOLE}
+SURVIVED = {
+    "queue": "firmware, VRAM, clocks",
+    "engine": "firmware in the trusted region, VRAM, clocks",
+    "mode2": "the secure OS, VRAM, clocks",
 }
 # rungs behind which a start is warm, and an open card keeps its memory
 KEEPS_FIRMWARE = ("queue", "engine", "mode2")

@@ -16,9 +16,9 @@ from ringup.drivers.amd.board import mark
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.lifecycle import hive, mode2
-from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, climb, reset_cores
+from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, SURVIVED, Ladder, reset_cores
 from ringup.drivers.amd.submission.queue_set import QueueSet
-from ringup.drivers.rung import Rung
+from ringup.drivers.rung import Rung, climb
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.submission.hardware_queue import COMPUTE
 from ringup.drivers.transport.wait import poll
@@ -74,7 +74,7 @@ class Reset:
         if others:
             rungs = tuple(rung for rung in rungs if rung in KEEPS_FIRMWARE)
         try:
-            climb(device, rungs, lambda name: self._take(name, chosen), self.rungs)
+            climb(device, rungs, lambda name: self._take(name, chosen), self.rungs, SURVIVED)
         except DeviceHung as error:
             if others:
                 raise CardBusy(f"{'; '.join(map(str, self.rungs))}; {kept}") from error
@@ -127,7 +127,7 @@ class Reset:
             hive.mode1_reset([member.blocks for member in self._members])
         else:
             for member in self._members:
-                RUNGS[name][0](member.blocks)
+                RUNGS[name](member.blocks)
         for member in self._members:
             member.restart(name)
 

@@ -15,26 +15,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ringup.autogen.linux import pci
 from ringup.drivers.amd.board.wiring import make_gmc, make_hdp, make_nbio
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.lifecycle.inspect import CLEAN, COLD, Bare
-from ringup.drivers.amd.lifecycle.recovery import WHOLE, by_bus, climb
+from ringup.drivers.amd.lifecycle.recovery import WHOLE, by_bus
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.accelerator import make_smu
 from ringup.drivers.amd.smu.controller import PING_US, Smu
-from ringup.drivers.rung import Rung
-from ringup.drivers.transport.config_space import ask, find_capability, power_state
+from ringup.drivers.left import Rest, from_first, settle
+from ringup.drivers.rung import Rung, climb
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported
 
 LOG = logging.getLogger(__name__)
-D3HOT = 3
-SLEEP_US = 10_000  # D0 to D3hot. Source: PCI power management specification 1.2, table 5-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +43,6 @@ class Few:
     nbio: Nbio
     psp: Psp
     smu: Smu
-
-
-@dataclass(slots=True)
-class Rest:
-    """How a card was shut down. `power`: its power state, and for one that is awake the reason."""
-
-    found: str
-    rungs: list[Rung] = field(default_factory=list)
-    power: str = ""
 
 
 def few(bare: Bare) -> Few:
@@ -103,8 +91,8 @@ def reset(bare: Bare, first: str | None = None) -> list[Rung]:
     `ValueError` for a rung that is not offered, `DeviceLost`, `DeviceHung` when none helped.
     """
     names = offered(bare.device)
-    if first is not None and first not in names:
-        raise ValueError(f"{bare.device.name} has no reset {first!r}; it has {', '.join(names)}")
+    if first is not None:
+        from_first(bare.device, names, first)
     try:
         asked = bare.secure_os
     except DeviceLost as error:
@@ -147,21 +135,6 @@ def rest(bare: Bare, *, sleep: bool = True) -> Rest:
     done = Rest(bare.state())
     if done.found not in (COLD, CLEAN):
         done.rungs = _climb(bare, offered(bare.device))
-    done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device.config)}, as asked"
+    done.power = settle(bare.device, sleep=sleep)
     bare.registers.check_link("looking at it a last time")
     return done
-
-
-def _sleep(device: Device) -> str:
-    """Put the function to D3hot if it keeps its configuration there; return its power state in words."""
-    config, doing = device.config, f"putting {device.name} to sleep"
-    at = find_capability(config, pci.PCI_CAP_ID_PM)
-    if at is None:
-        return "D0: the function has no power management"
-    control = ask(config, at + pci.PCI_PM_CTRL, 2, doing)
-    if not control & pci.PCI_PM_CTRL_NO_SOFT_RESET:
-        return "D0: in D3hot this card forgets its BARs, which only the kernel may take from it"
-    config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK | D3HOT, 2)
-    device.clock.sleep_us(SLEEP_US)
-    state = ask(config, at + pci.PCI_PM_CTRL, 2, doing) & pci.PCI_PM_CTRL_STATE_MASK
-    return "D3hot" if state == D3HOT else f"D{state}: it did not go to sleep"

@@ -19,13 +19,14 @@ from typing import Any
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.smu import published as smu_published
 from ringup.drivers.amd.smu.control import Control
-from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors
+from ringup.drivers.amd.smu.sensors import Activity, Sensors
 from ringup.drivers.amd.smu.tables import METRICS, Limits, Metrics, decode_metrics, sifted
 from ringup.drivers.amd.smu.thermal import Thermal
 from ringup.drivers.memory.table import Usage
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.submission.health import CardStats
 from ringup.drivers.submission.queue_stats import queue_stats
+from ringup.drivers.transport.link import Link
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)

@@ -23,103 +23,53 @@ from ringup.drivers.amd.gmc.hub import Hub
 from ringup.drivers.amd.gmc.words import gfxhub_words, mmhub_words
 from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.lifecycle.shutdown import doubts
-from ringup.drivers.transport.config_space import power_state
-from ringup.errors import DeviceLost, RingupError
+from ringup.drivers.left import LeftReport
 
-DOUBTS = "silent, or not what the driver was written for"
 WAVES = 16  # how many are reported
 
 
 @dataclass(slots=True)
-class Left:
-    """What is known of the card. `str()` is for people, `as_dict()` for JSON.
+class LeftRadeonReport(LeftReport):
+    """What is known of a Radeon. `metrics`: as its holder read them last."""
 
-    `unknown`: what could not be read, and why; `lost` is empty while the card answers.
-    """
-
-    name: str
-    state: str = ""
-    holder: str = ""
-    power: str = ""
-    link: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     mark: dict[str, int] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
     waves: list[str] = field(default_factory=list)
-    registers: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
-    unknown: list[str] = field(default_factory=list)
-    lost: str = ""
-    doubts: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        state = "lost while it was looked at; what follows is of before" if self.lost else self.state
-        yield f"{self.name}: {state}" + (f", {self.holder}" if self.holder else "")
-        yield f"  power {self.power}, link {self.link or 'unknown'}"
+    def _of_maker(self) -> Iterator[str]:
         if self.mark:
             yield "  mark of its driver: " + ", ".join(f"{name} {value:#x}" for name, value in self.mark.items())
-        for title, entries in (
-            (DOUBTS, self.doubts),
-            ("faults", self.faults),
-            ("queues that are mapped", self.queues),
-            ("waves", self.waves),
-        ):
-            if entries:
-                yield f"{title}:"
-                yield from (f"  {entry}" for entry in entries)
-        for block, words in {**self.registers, "metrics, as its holder read them last": self.metrics}.items():
-            if words:
-                yield f"{block}:"
-                yield from (f"  {name} {value}" for name, value in words.items())
-        if self.unknown:
-            yield "not known:"
-            yield from (f"  {entry}" for entry in self.unknown)
+
+    def _lists(self) -> Iterator[tuple[str, list[str]]]:
+        yield from LeftReport._lists(self)
+        yield "queues that are mapped", self.queues
+        yield "waves", self.waves
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return {**self.registers, "metrics, as its holder read them last": self.metrics}
 
 
-def examine(bare: Bare, holder: str = "") -> Left:
+def examine(bare: Bare, holder: str = "") -> LeftRadeonReport:
     """Report on a card as found. Never raises for what the card does."""
-    left = Left(bare.device.name, holder=holder)
+    left = LeftRadeonReport(bare.device.name, holder=holder)
     parts = _Parts(bare, left)
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("bus", parts.bus),
+        ("bus", lambda: left.bus(bare)),
         ("state", parts.state),
         ("firmware and tables", parts.doubts),
         ("metrics", parts.metrics),
         ("faults of the memory hub", parts.hub),
         ("graphics core", parts.core),
     ]
-    for what, step in steps:
-        try:
-            step()
-        except DeviceLost as error:
-            left.unknown.append(f"{what}: {error}")
-            left.lost = str(error)
-            return left
-        except (RingupError, ValueError) as error:
-            # a read-only device refuses with a `ValueError` what would need a write
-            left.unknown.append(f"{what}: {error}")
-    if bare.device.lost:
-        left.lost = f"{left.name} {bare.device.why_lost}"
+    left.take(bare.device, steps)
     return left
 
 
 class _Parts:
-    def __init__(self, bare: Bare, left: Left) -> None:
+    def __init__(self, bare: Bare, left: LeftRadeonReport) -> None:
         self._bare, self._left = bare, left
-
-    def bus(self) -> None:
-        asleep = " (it slept, and was woken)" if self._bare.found_asleep and self._bare.own else ""
-        self._left.power = f"D{power_state(self._bare.device.config)}{asleep}"
-        now, able = self._bare.links
-        self._left.link = f"generation {now.generation} x{now.lanes} of generation {able.generation} x{able.lanes}"
 
     def state(self) -> None:
         self._left.state = self._bare.state()

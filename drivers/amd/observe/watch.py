@@ -14,9 +14,10 @@ from ringup.drivers.amd.bus.discovery import discover, memory
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.smu import published
-from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors, link_of
+from ringup.drivers.amd.smu.sensors import Activity, Sensors
 from ringup.drivers.amd.smu.tables import Metrics
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.transport.link import Link, link_of
 from ringup.drivers.transport.linux.readonly import ReadOnly, holder, open_readonly
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported

@@ -15,11 +15,10 @@ from ringup.autogen.amd.gc import GRBM_STATUS
 from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.amd.thm import CG_MULT_THERMAL_STATUS
 from ringup.autogen.layout import Word
-from ringup.autogen.linux import pci
 from ringup.drivers.amd.bus.discovery import Ips
 from ringup.drivers.amd.bus.registers import REGISTER_BAR, Block
 from ringup.drivers.amd.smu.rows import row
-from ringup.drivers.transport.config_space import ask, find_capability
+from ringup.drivers.transport.link import Link, link_of
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
 
@@ -33,23 +32,6 @@ class Activity(NamedTuple):
     command_processor: bool
     shaders: bool
     caches: bool
-
-
-class Link(NamedTuple):
-    """The PCIe link as it runs: generation 1 is 2.5 GT/s."""
-
-    generation: int
-    lanes: int
-
-
-def link_of(device: Device) -> Link:
-    """Return speed and width of a function's link. Raises `NotSupported` for a function without a PCIe capability."""
-    at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
-    if at is None:
-        raise NotSupported(f"{device.name} has no PCI Express capability")
-    status = ask(device.config, at + pci.PCI_EXP_LNKSTA, 2, f"reading the link of {device.name}")
-    lanes = (status & pci.PCI_EXP_LNKSTA_NLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
-    return Link(status & pci.PCI_EXP_LNKSTA_CLS, lanes)
 
 
 class Sensors:

@@ -36,6 +36,12 @@ def is_pri_error(value: int) -> bool:
     return value & PRI_ERROR_MASK == PRI_ERROR
 
 
+def answers(device: Device) -> bool:
+    """Whether a card's registers read as registers; false while the chip is in reset, sleeps or hangs. Never raises."""
+    mmio = device.bars.get(REGISTER_BAR)
+    return mmio is not None and mmio.read32(0) != ONES
+
+
 class Registers:
     """The register BAR of one card. It counts accesses. When a register reads all ones, it checks whether the card is
     still there and its registers answer.
@@ -89,18 +95,13 @@ class Registers:
             self.check(f"reading {size_bytes} bytes from register {address:#x} on")
         return struct.pack(f"<{count}I", *values)
 
-    @property
-    def answer(self) -> bool:
-        """Whether registers read as registers; false while the chip is in reset, sleeps or hangs. Never raises."""
-        return self._mmio.read32(0) != ONES
-
     def check(self, doing: str) -> None:
         """Raise `DeviceLost` if the card no longer answers configuration reads or register reads; `doing` is for the
         error.
         """
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
             raise DeviceLost(f"{doing}: {self.device.name} {self.device.why_lost}")
-        if not self.answer:
+        if not answers(self.device):
             raise DeviceLost(f"{doing}: {self.device.name}: {SILENT}")
 
 

@@ -21,7 +21,7 @@ from ringup.autogen.nv.boot import (
 from ringup.autogen.nv.falcon import NV_PFALCON_FALCON_OS
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.nv.bus.chips import Boot
-from ringup.drivers.nv.bus.registers import Block
+from ringup.drivers.nv.bus.registers import Block, Registers
 from ringup.drivers.nv.gsp import fsp, layout
 from ringup.drivers.nv.gsp.falcon import Falcon
 from ringup.drivers.nv.gsp.host_memory import HostMemory
@@ -39,6 +39,7 @@ LOCKDOWN_US, LOCKDOWN_POLL_US = 30_000_000, 1_000
 # TIMEOUT: OGKM's default for both
 SUSPEND_US, HALT_US, POLL_US = 4_000_000, 5_000_000, 500
 ACTIVE_US = 100_000
+GFW_COMPLETED = NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_0_GFW_BOOT_PROGRESS_COMPLETED
 # what LIBOS leaves in its mailbox: LIBOS_INTERRUPT_PROCESSOR_SUSPENDED
 SUSPENDED = 0x8000_0000
 # FWSEC's errors: FRTS' in bits 31:16 of the one, SB's in bits 15:0 of the other. Source: kernel_gsp_frts_tu102.c
@@ -63,10 +64,6 @@ class Firmware:
 class Way(Protocol):
     """One way to start GSP-RM."""
 
-    def wait_ready(self) -> None:
-        """Wait until the card's own firmware has set it up."""
-        ...
-
     def protect(self, frts_vram_pa: int) -> None:
         """Set up what must be protected before GSP-RM comes; does nothing where that is part of `start`."""
         ...
@@ -87,10 +84,6 @@ class BooterWay:
         self._gsp, self._sec2, self._memory, self._firmware = gsp, sec2, memory, firmware
         self._family = gsp.family
         self._block = Block(gsp.registers)
-
-    def wait_ready(self) -> None:
-        """Wait until the VBIOS' own firmware (GFW) has set the card up. Raises `DeviceTimeout`."""
-        wait_gfw(self._block)
 
     def protect(self, frts_vram_pa: int) -> None:
         """Run FWSEC's FRTS command and check what it has done. Raises `FirmwareError`, `DeviceTimeout`."""
@@ -175,11 +168,6 @@ class FspWay:
         self._gsp, self._memory, self._firmware = gsp, memory, firmware
         self._fsp = fsp.Fsp(gsp.registers)
 
-    def wait_ready(self) -> None:
-        """Wait until FSP has set the card up and takes commands. Raises `DeviceTimeout`."""
-        self._fsp.wait_booted()
-        self._fsp.wait_free("waiting for FSP to take commands")
-
     def protect(self, frts_vram_pa: int) -> None:
         """Do nothing: FSP does it as part of the start."""
 
@@ -234,6 +222,18 @@ class FspWay:
             raise FirmwareError(f"{doing}: GSP's first code reports error {error:#x}; reset the card")
 
 
+def wait_own_firmware(registers: Registers) -> None:
+    """Wait until the card's own firmware has set it up: that of the VBIOS (GFW), or FSP, which takes commands then.
+    Raises `DeviceTimeout`.
+    """
+    if registers.chip.family.boot is Boot.BOOTER:
+        wait_gfw(Block(registers))
+        return
+    processor = fsp.Fsp(registers)
+    processor.wait_booted()
+    processor.wait_free("waiting for FSP to take commands")
+
+
 def wait_gfw(block: Block) -> None:
     """Wait until the VBIOS' firmware has ended and its progress may be read. Raises `DeviceTimeout`.
 
@@ -245,7 +245,7 @@ def wait_gfw(block: Block) -> None:
     wait(NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_PRIV_LEVEL_MASK, lambda seen: bool(seen.read_protection_level0))
     wait(
         NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_0_GFW_BOOT,
-        lambda seen: bool(seen.progress == NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_0_GFW_BOOT_PROGRESS_COMPLETED),
+        lambda seen: bool(seen.progress == GFW_COMPLETED),
     )
 
 

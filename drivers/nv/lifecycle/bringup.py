@@ -13,24 +13,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from ringup.autogen.nv.boot import NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS
 from ringup.drivers.cleanup import undone_on_error
-from ringup.drivers.device_store import DeviceStore
-from ringup.drivers.nv.bus import prom
-from ringup.drivers.nv.bus.chips import Boot
-from ringup.drivers.nv.bus.registers import Block, Registers
-from ringup.drivers.nv.gsp import releases
+from ringup.drivers.nv.bus.registers import Registers
+from ringup.drivers.nv.gsp import boot
 from ringup.drivers.nv.gsp.boot import Firmware
 from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.gsp.system import REGISTRY
+from ringup.drivers.nv.lifecycle import firmware
 from ringup.drivers.nv.lifecycle.inspect import Found, look
-from ringup.drivers.nv.lifecycle.recovery import Recovery, Rung, quiet
+from ringup.drivers.nv.lifecycle.recovery import Recovery, quiet
+from ringup.drivers.rung import Rung
 from ringup.drivers.stages import Stages
 from ringup.drivers.transport.config_space import set_master, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout
-from ringup.firmware.nv import vbios
-from ringup.firmware.nv.files import load
 from ringup.firmware.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -72,7 +68,7 @@ class Bringup:
         with stage("reading which chip it is", SECOND_US):
             self.registers = Registers(self._device)
         with stage("reading firmware", 60 * SECOND_US):
-            self.firmware = self._read_firmware()
+            self.firmware, self.rom = firmware.read(self.registers, self._store, self._release, self.rom)
         with stage("looking who was here", 10 * SECOND_US):
             ready = self._look()
         if self.found is not Found.COLD or not ready:
@@ -103,31 +99,15 @@ class Bringup:
         with stage("letting interrupts come", 10 * SECOND_US):
             running.arm_interrupt()
 
-    def _read_firmware(self) -> Firmware:
-        chip, block = self.registers.chip, Block(self.registers)
-        parsed, debug = None, False
-        if chip.family.boot is Boot.BOOTER:
-            if self.rom is None:
-                self.rom = prom.read(block)
-            parsed = vbios.parse(self.rom, f"the VBIOS of {self._device.name}")
-            debug = not block.read(NV_FUSE_OPT_SECURE_GSP_DEBUG_DIS).data
-        if self._release is not None:
-            releases.check(self._release)
-        files = load(chip.name, DeviceStore(self._device, self._store), self._release)
-        return Firmware(files, None if parsed is None else parsed.fwsec(debug))
-
     def _look(self) -> bool:
         """Find out the card's state; return whether its own firmware has ended."""
-        running = self._new()
-        try:
-            self.found = look(running.gsp)
-            if self.found is Found.COLD:
-                running.way.wait_ready()
-        except DeviceTimeout as error:
-            LOG.info("%s: %s", self._device.name, error)
-            return False
-        finally:
-            running.abandon()
+        self.found = look(self.registers)
+        if self.found is Found.COLD:
+            try:
+                boot.wait_own_firmware(self.registers)
+            except DeviceTimeout as error:
+                LOG.info("%s: %s", self._device.name, error)
+                return False
         return True
 
     def _new(self) -> Running:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ringup.drivers.nv.bus.registers import Block
+from ringup.drivers.nv.bus.registers import Block, Registers
 from ringup.drivers.nv.gsp import layout
-from ringup.drivers.nv.gsp.falcon import Falcon
+from ringup.drivers.nv.gsp.falcon import GSP, Falcon
 
 
 class Found(Enum):
@@ -16,17 +16,18 @@ class Found(Enum):
     the kernel's driver would still hold the card.
     """
 
-    COLD = "nothing is protected, GSP does not run"
-    RUNNING = "a GSP-RM runs that another process or driver has started"
-    DIRTY = "memory is protected, and no GSP-RM runs"
+    COLD = "cold: GSP does not run, and no memory is protected"
+    RUNNING = "running: a GSP-RM that another process or driver has started"
+    DIRTY = "left: memory is protected, and no GSP-RM runs"
 
 
-def look(gsp: Falcon) -> Found:
+def look(registers: Registers) -> Found:
     """Return the state in which the card is; nothing is changed."""
+    gsp = Falcon(registers, GSP)
     if not gsp.open:
         # FSP keeps GSP's registers closed while it boots GSP
         return Found.RUNNING
-    protected = layout.wpr2(Block(gsp.registers)) is not None
+    protected = layout.wpr2(Block(registers)) is not None
     if gsp.riscv_active:
         return Found.RUNNING
     return Found.DIRTY if protected else Found.COLD

@@ -17,7 +17,8 @@ from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.amd.smu.published import HEADER, publish, published
 from ringup.drivers.amd.smu.reset import mode1_reset
 from ringup.drivers.amd.smu.rows import ROWS
-from ringup.drivers.amd.smu.sensors import Link, Sensors
+from ringup.drivers.amd.smu.sensors import Sensors
+from ringup.drivers.transport.link import Link
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 from ringup.silicon.amd.smu import tables as smu_tables
 

@@ -49,7 +49,7 @@ def test_a_cold_card_answers_and_is_quiet_after_its_end(bench, chip):
     running.door.free(CLIENT, 0, CLIENT)
     running.stop()
     running.stop()
-    assert look(running.gsp) is Found.COLD
+    assert look(running.registers) is Found.COLD
     assert not one.card.config.read(COMMAND, 2) & MASTER
     assert one.start().found is Found.COLD
 
@@ -68,7 +68,9 @@ def test_a_card_of_a_killed_process_is_made_quiet_and_started(bench, chip, memor
     one.card.kill_holder(memory=memory)
     start = one.start()
     assert start.found is Found.RUNNING
-    assert [str(rung) for rung in start.rungs] == [f"{'function' if chip in FSP_CHIPS else 'unload'}: helped"]
+    assert [str(rung) for rung in start.rungs] == [
+        f"{'function' if chip in FSP_CHIPS else 'unload'}: verified; survived: the VBIOS's initialisation"
+    ]
     make_subdevice(start.running.door)
     start.running.stop()
 
@@ -157,7 +159,7 @@ def test_after_a_call_without_an_answer_no_other_is_made(bench):
         running.door.alloc(CLIENT, 0, CLIENT, ROOT_CLASS, bytes(108))
     with pytest.raises(DeviceHung, match="UNLOADING_GUEST_DRIVER"):
         running.stop()
-    assert look(running.gsp) is Found.COLD
+    assert look(running.registers) is Found.COLD
 
 
 def test_a_refusal_has_the_status(bench):
