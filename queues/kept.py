@@ -31,11 +31,11 @@ class KeptPlace:
 
     gpu_va: int
     at_bytes: int
-    # how an address is stored, the byte in the image, what is stored
-    fixups: tuple[tuple[Callable[[bytearray, int, int], None], int, int], ...]
+    # its bytes for the next submission, with the addresses of its own arguments
+    image: bytearray
     # the packets that call this copy
     calls: dict[int, Call] = field(default_factory=dict)
-    # the version of the image that this copy holds
+    # the version of the image that is in the card's memory
     version: int = 0
     # the point of its last submission
     last: Point | None = None
@@ -56,8 +56,12 @@ class Kept:
         stream: Stream,
         alloc: Callable[[int], KeptMemory],
         copies: int = 2,
+        *,
+        behind: bytes = b"",
     ) -> None:
-        """`alloc(size_bytes)` returns memory that the card reaches."""
+        """`alloc(size_bytes)` returns memory that the card reaches. `behind`: packets of the queue's own, which every
+        copy has behind the commands.
+        """
         if copies < 1:
             raise ValueError(f"a kept stream lies in at least one place, not {copies}")
         queue.check(stream)
@@ -66,19 +70,22 @@ class Kept:
         commands += queue.commands.padding(-len(commands) // len(pad) % 8) if pad else b""
         self.queue, self._waits = queue, list(stream.waits)
         self.commands_bytes = len(commands)
+        commands += behind
         self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN
-        self._image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
+        image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
         in_body, in_args = stream.forms or (PLAIN, PLAIN)
         fixups = [(in_body, at, value) for at, value in stream.fixups]
         fixups += [(in_args, self._args_at + at, value) for at, value in stream.arg_fixups]
-        self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
+        self._size_bytes = len(image)
+        self._stride = -(-len(image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
         self._places: list[KeptPlace] = []
         for at in range(0, self._stride * copies, self._stride):
             args_va = self.gpu_va + at + self._args_at
-            filled = tuple((form.pack, byte, value + (args_va >> form.shift)) for form, byte, value in fixups)
-            self._places.append(KeptPlace(self.gpu_va + at, at, filled))
+            for form, byte, value in fixups:
+                form.pack(image, byte, value + (args_va >> form.shift))
+            self._places.append(KeptPlace(self.gpu_va + at, at, bytearray(image)))
         self._next, self._lost = itertools.cycle(self._places).__next__, ""
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -94,7 +101,8 @@ class Kept:
             data = FORMATS[size_bytes].pack(value)
         except struct.error as error:
             raise ValueError(f"{size_bytes} bytes hold a whole number from 0 on, not {value!r}") from error
-        self._image[at_bytes : at_bytes + size_bytes] = data
+        for place in self._places:
+            place.image[at_bytes : at_bytes + size_bytes] = data
         self._version += 1
 
     def patch_args(self, at_bytes: int, data: bytes) -> None:
@@ -107,14 +115,15 @@ class Kept:
             raise self._gone()
         if type(data) is not bytes:
             data = memoryview(data).tobytes()
-        image, start = self._image, self._args_at + at_bytes
+        start = self._args_at + at_bytes
         end = start + len(data)
-        if at_bytes < 0 or end > len(image):
+        if at_bytes < 0 or end > self._size_bytes:
             raise ValueError(
                 f"bytes {at_bytes} to {at_bytes + len(data)} lie outside"
-                f" {len(self._image) - self._args_at} bytes of arguments"
+                f" {self._size_bytes - self._args_at} bytes of arguments"
             )
-        image[start:end] = data
+        for place in self._places:
+            place.image[start:end] = data
         self._version += 1
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
@@ -124,21 +133,23 @@ class Kept:
         if not self._places:
             raise self._gone()
         place = self._next()
+        self._store(place, timeout_s)
+        point = self._run(place, timeout_s)
+        place.last = point
+        return point
+
+    def _store(self, place: KeptPlace, timeout_s: float) -> None:
+        """Store the current values in a copy that has older ones, once its last submission is done."""
         version = self._version
         # the copy is out of date: wait until its last submission is done, then store the current image
         if place.version != version:
-            last, image = place.last, self._image
+            last = place.last
             if last is not None:
                 timeline = last.timeline
                 if timeline.known < last.value and timeline.completed < last.value and not timeline.failed:
                     last.wait(timeout_s)
-            for pack, byte, stored in place.fixups:
-                pack(image, byte, stored)
-            self._write(place.at_bytes, image)
+            self._write(place.at_bytes, place.image)
             place.version = version
-        point = self._run(place, timeout_s)
-        place.last = point
-        return point
 
     def _run(self, place: KeptPlace, timeout_s: float) -> Point:
         """Submit the commands of one copy."""

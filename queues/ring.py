@@ -42,7 +42,8 @@ class Ring:
         self.wptr = self.tail = start
         # the write pointer may not pass this value now
         self.limit = start + self.usable_bytes
-        self._pending: deque[tuple[Point, int]] = deque()
+        # submissions that are not known to be done, with the ends of their bytes
+        self.pending: deque[tuple[Point, int]] = deque()
 
     @property
     def free_bytes(self) -> int:
@@ -53,7 +54,7 @@ class Ring:
         """Wait for the oldest submissions until `size_bytes` are free. Raises what their points' `wait` raises."""
         if size_bytes > self.usable_bytes:
             raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
-        pending = self._pending
+        pending = self.pending
         while self.free_bytes < size_bytes:
             self.tail = retire(pending, timeout_s)
             self.limit = self.tail + self.usable_bytes
@@ -76,7 +77,7 @@ class Ring:
             at = self.wptr
         size = len(data)
         end, place, view = at + size, at & self._mask, self._view
-        self._pending.append((point, end - unread_bytes))
+        self.pending.append((point, end - unread_bytes))
         try:
             if view is not None and place + size <= self.size_bytes:
                 view[place : place + size] = data
@@ -85,7 +86,7 @@ class Ring:
             if stored is not None:
                 stored()
         except BaseException:
-            self._pending.pop()
+            self.pending.pop()
             raise
         self.wptr = end
         self._publish(end)
@@ -94,14 +95,14 @@ class Ring:
         """Do the same as `put` for a submission that does not wrap: the short path for frequent submissions."""
         start = self.wptr
         end, place, view = start + len(data), start & self._mask, self._view
-        self._pending.append((point, end - unread_bytes))
+        self.pending.append((point, end - unread_bytes))
         try:
             if view is not None:
                 view[place : place + end - start] = data
             else:
                 self._write(place, data)
         except BaseException:
-            self._pending.pop()
+            self.pending.pop()
             raise
         self.wptr = end
         self._publish(end)
@@ -128,7 +129,7 @@ class Ring:
     def unfinished(self) -> tuple[int, int]:
         """Return where the submissions that are not done begin and end, as counts of bytes like the pointers."""
         start = self.tail
-        for point, end in self._pending:
+        for point, end in self.pending:
             if not point.done:
                 break
             start = end
@@ -136,6 +137,6 @@ class Ring:
 
     def restart(self) -> None:
         """Forget all submissions: the queue was mapped again, and its pointers start at 0."""
-        self._pending.clear()
+        self.pending.clear()
         self.tail = self.wptr = 0
         self.limit = self.usable_bytes

@@ -6,15 +6,19 @@ entries. Source: open-gpu-doc dev_pbdma.ref.txt, "GP_ENTRY0 and GP_ENTRY1", "GP_
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from threading import get_ident
+from typing import NamedTuple
 
 from ringup.autogen.nv import methods_host as host
+from ringup.queues.kept import Kept, KeptMemory
 from ringup.queues.nv.methods import PUSH_NOP
 from ringup.queues.queue import TIMEOUT_S, Call, Put, Queue, QueueParts, Stream
 from ringup.queues.timeline import Point
 
+Store = Callable[[int, bytes | bytearray], None]
 ENTRY = struct.Struct("<Q")
 PACK_ENTRY = ENTRY.pack_into
 ENTRY_BYTES = host.GP_ENTRY__SIZE
@@ -54,7 +58,8 @@ def entries_of(gpu_va: int, size_bytes: int) -> bytes:
 class Gpfifo:
     """The entries of one channel. `publish` is what a `Ring` calls: it makes entries for the ring's new bytes.
 
-    `put`: the index of the next entry. Commands in memory, which `splice` names, run between two bytes of the ring.
+    `put`: the index of the next entry; `published`: the ring's write pointer then. Commands in memory, which `splice`
+    names, run between two bytes of the ring.
     """
 
     def __init__(
@@ -86,8 +91,8 @@ class Gpfifo:
         self._ring_va, self._ring_bytes, self._mask = ring_va, ring_bytes, ring_bytes - 1
         self._write, self._view = write, view
         self._store_put, self._ring_doorbell, self._fence = store_put, ring_doorbell, fence
-        # the ring's bytes that have entries
-        self._published = start
+        # the ring's bytes that have entries, or that pay for one
+        self.published = start
         # (write pointer before which they run, entries), all of one submission, in order
         self.splices: list[tuple[int, bytes]] = []
 
@@ -114,7 +119,7 @@ class Gpfifo:
         ORDER: what the entries fetch and the entries themselves are visible before GP_PUT, which is before the
         doorbell. Source: OGKM uvm_volta_host.c, uvm_hal_volta_host_write_gpu_put.
         """
-        start = self._published
+        start = self.published
         if start != wptr:
             place, size, put, splices = start & self._mask, wptr - start, self.put, self.splices
             whole = place + size <= self._ring_bytes
@@ -136,7 +141,11 @@ class Gpfifo:
                     self._store_wrapped(at, entries)
                 put += len(entries) // ENTRY_BYTES
             # in one step: an interruption leaves all as it was before, or as it is afterwards
-            self.put, self._published, self.splices = put & self.entries - 1, wptr, []
+            self.put, self.published, self.splices = put & self.entries - 1, wptr, []
+        self.tell()
+
+    def tell(self) -> None:
+        """Store the index behind the last entry, and ring the doorbell."""
         fence = self._fence
         if fence is not None:
             fence()
@@ -144,6 +153,15 @@ class Gpfifo:
         if fence is not None:
             fence()
         self._ring_doorbell()
+
+    def store_alone(self, word: int) -> int:
+        """Store an entry behind all that was published, and return the index behind it. It does not count yet."""
+        put, view = self.put, self._view
+        if view is not None:
+            PACK_ENTRY(view, put * ENTRY_BYTES, word)
+        else:
+            self._write(put * ENTRY_BYTES, ENTRY.pack(word))
+        return put + 1 & self.entries - 1
 
     def _entries(self, start: int, wptr: int) -> bytes:
         """Return the entries for the ring's bytes and for what was spliced between them."""
@@ -170,8 +188,19 @@ class Gpfifo:
 
     def restart(self) -> None:
         """Begin anew: the channel was made again, its indices are 0, nothing is in flight."""
-        self.put = self._published = 0
+        self.put = self.published = 0
         self.splices.clear()
+
+
+class Copy(NamedTuple):
+    """A copy of a kept stream that one entry runs. `at_bytes`: where it begins in the stream's memory. In the copy, the
+    signal's value is at byte `value_at`, and the commands end at byte `end`.
+    """
+
+    word: int
+    at_bytes: int
+    value_at: int
+    end: int
 
 
 class GpfifoQueue(Queue):
@@ -192,6 +221,16 @@ class GpfifoQueue(Queue):
         ring.limit = ring.tail + ring.usable_bytes
         # a stream in the ring needs space besides the packets of the queue
         self._longest_bytes = min(ring.size_bytes // 4, ring.usable_bytes // 4)
+
+    @property
+    def signal(self) -> bytes:
+        """The packets that signal its timeline, without a value."""
+        return bytes(self._signal)
+
+    @property
+    def value_at(self) -> int:
+        """Where the low part of the value lies in `signal`."""
+        return self._low_at
 
     def call(
         self,
@@ -240,6 +279,38 @@ class GpfifoQueue(Queue):
             self._waits.clear()
         return point
 
+    def run_alone(self, image: bytearray, copy: Copy, write: Store, begin: int) -> Point | None:
+        """Run a copy of commands by one entry and return the point that is reached when they are done. Return None, and
+        do nothing, when the queue must store packets before them.
+
+        `image`: the bytes of the copy, which `write` stores from byte `begin` on once the signal has its value.
+        """
+        owner = self._owner
+        if get_ident() != owner.thread:
+            owner.admit()
+        ring, timeline, gpfifo = self.ring, self.timeline, self._gpfifo
+        start, last = ring.wptr, timeline.last
+        # bytes of the ring pay for the entry. They hold nothing, and no entry fetches them
+        end = start + BYTES_PER_ENTRY
+        if self._waits or last >= self._low_mask or end > ring.limit or gpfifo.splices:
+            return None
+        value = last + 1
+        point = Point(timeline, value)
+        ring.pending.append((point, end))
+        try:
+            self._pack_low(image, copy.value_at, value)
+            write(copy.at_bytes + begin, image[begin : copy.end] if begin else image)
+            put = gpfifo.store_alone(copy.word)
+            # in one step: an interruption leaves all as it was before, or as it is afterwards
+            timeline.last, ring.wptr, gpfifo.put, gpfifo.published = value, end, put, end
+            gpfifo.tell()
+        except BaseException:
+            if ring.wptr == start:
+                ring.pending.pop()
+            self._broken_off(start, last)
+            raise
+        return point
+
     def submit(
         self,
         stream: Stream,
@@ -282,6 +353,50 @@ class GpfifoQueue(Queue):
         """Go on after a reset of the hardware: the channel was made again."""
         super().restart(cause)
         self._gpfifo.restart()
+
+
+class GpfifoKept(Kept):
+    """A kept stream of a channel. Each copy ends with the queue's signal, whose value is stored with the values that
+    were patched: a submission is one entry.
+
+    A copy that may still run, and one whose queue must wait first, is called instead: its signal is in the ring then.
+    """
+
+    queue: GpfifoQueue
+
+    def __init__(self, queue: GpfifoQueue, stream: Stream, alloc: Callable[[int], KeptMemory], copies: int = 2) -> None:
+        """As `Kept` says."""
+        super().__init__(queue, stream, alloc, copies, behind=queue.signal)
+        end = self.commands_bytes + len(queue.signal)
+        self._value_at = value_at = self.commands_bytes + queue.value_at
+        # none for a stream that one entry cannot fetch, or that waits: it is called
+        alone = end <= MAX_PIECE_BYTES and not self._waits
+        copies_alone = [
+            Copy(entry(place.gpu_va, end), place.at_bytes, value_at, end) if alone else None for place in self._places
+        ]
+        self._turn = itertools.cycle(zip(self._places, copies_alone, strict=True)).__next__
+
+    def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
+        """Submit the stream, as every kept stream is."""
+        if not self._places:
+            raise self._gone()
+        (place, copy), version, queue = self._turn(), self._version, self.queue
+        last, timeline = place.last, queue.timeline
+        point = None
+        # values of a timeline that has ended are below those of its successor
+        busy = last is not None and timeline.known < last.value and timeline.completed < last.value
+        current = place.version == version
+        if copy is not None and not (busy and current):
+            if busy and last is not None:
+                last.wait(timeout_s)
+            point = queue.run_alone(place.image, copy, self._write, self._value_at if current else 0)
+            if point is not None:
+                place.version = version
+        if point is None:
+            self._store(place, timeout_s)
+            point = self._run(place, timeout_s)
+        place.last = point
+        return point
 
 
 def _paid(entries: bytes) -> bytes:

@@ -54,8 +54,12 @@ class InstantCard(Protocol):
     of `kept`.
     """
 
-    kept: Kept
     number_byte: int
+
+    @property
+    def kept(self) -> Kept:
+        """A stream of one launch that is patched and submitted again."""
+        ...
 
     @property
     def compute(self) -> Queue:

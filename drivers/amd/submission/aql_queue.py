@@ -309,8 +309,4 @@ class AqlKept(Kept):
 
     def _run(self, place: KeptPlace, timeout_s: float) -> Point:
         self._aql_queue.ready(self._stream, timeout_s)
-        commands = self._image[: self.commands_bytes]
-        for pack, at, gpu_va in place.fixups:
-            if at < self.commands_bytes:
-                pack(commands, at, gpu_va)
-        return self._aql_queue.run(commands, self._waits, timeout_s)
+        return self._aql_queue.run(place.image[: self.commands_bytes], self._waits, timeout_s)

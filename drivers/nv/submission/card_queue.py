@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ringup.drivers.submission.card_queue import CardQueue, CardQueueParts, CopyVerbs
 from ringup.queues.nv.compute_stream import ComputeCommands, ComputeStream
 from ringup.queues.nv.copy_stream import CopyCommands, CopyStream
-from ringup.queues.nv.gpfifo import Gpfifo, GpfifoQueue
+from ringup.queues.nv.gpfifo import Gpfifo, GpfifoKept, GpfifoQueue
 from ringup.queues.nv.program import LocalMemory
-from ringup.queues.queue import Owner
+from ringup.queues.queue import Owner, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ class CopyQueue(GpfifoQueue, CopyVerbs):
     def setup(self) -> bytes:
         """What its channel runs first."""
         return self._streams.commands.setup()
+
+    def _make_kept(self, stream: Stream, copies: int) -> GpfifoKept:
+        return GpfifoKept(self, stream, self._services.kept_memory, copies)
 
     def stream(self) -> CopyStream:
         """Return an empty stream."""
@@ -79,6 +82,9 @@ class ComputeQueue(GpfifoQueue, CardQueue):
     def setup(self) -> bytes:
         """What its channel runs first."""
         return self._streams.commands.setup()
+
+    def _make_kept(self, stream: Stream, copies: int) -> GpfifoKept:
+        return GpfifoKept(self, stream, self._services.kept_memory, copies)
 
     def stream(self) -> ComputeStream:
         """Return an empty stream."""

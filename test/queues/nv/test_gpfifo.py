@@ -1,10 +1,14 @@
 """GPFIFO queues: entries at every offset of the ring, wraps, commands in memory, full rings, kept streams."""
 
+import sys
+
 import pytest
 
 from ringup.errors import DeviceTimeout
-from ringup.queues.kept import Kept
-from ringup.queues.nv.gpfifo import MAX_PIECE_BYTES, Gpfifo, entry
+from ringup.queues import kept as kept_module
+from ringup.queues import ring as ring_module
+from ringup.queues.nv import gpfifo
+from ringup.queues.nv.gpfifo import BYTES_PER_ENTRY, MAX_PIECE_BYTES, Gpfifo, GpfifoKept, entry
 from ringup.queues.nv.rows import ROWS, host_methods
 from ringup.queues.nv.semaphores import HostCommands
 from ringup.queues.queue import Form, Stream
@@ -54,7 +58,7 @@ def test_every_submission_rings_once_and_a_whole_one_takes_one_entry(channel, co
 @pytest.mark.parametrize("offset", range(0, 1024, 20))
 def test_long_and_kept_streams_run_between_others_in_order(channel, commands, offset):
     one = channel(commands, start=offset)
-    kept = Kept(one.queue, notes(one, 7, 8), one.kept_memory)
+    kept = GpfifoKept(one.queue, notes(one, 7, 8), one.kept_memory)
     wanted = []
     for n in range(20):
         one.queue.submit(notes(one, n))
@@ -65,19 +69,104 @@ def test_long_and_kept_streams_run_between_others_in_order(channel, commands, of
     assert noted(one) == wanted
 
 
-def test_a_kept_stream_is_one_entry_and_its_signal_another(channel, commands):
+def test_a_kept_stream_and_its_signal_are_one_entry_that_bytes_of_the_ring_pay_for(channel, commands):
     one = channel(commands)
-    kept = Kept(one.queue, notes(one, 7), one.kept_memory)
-    before = one.ring.wptr
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
+    for turn in range(1, 6):
+        kept.submit().wait()
+        assert one.ring.wptr == turn * BYTES_PER_ENTRY
+        # 8 bytes of the stream, a release of 24 bytes and the interrupt
+        assert [size for _, size in one.segments] == [36] * turn
+    assert noted(one) == [7] * 5
+    assert one.timeline.completed == 5
+
+
+def test_a_copy_that_may_still_run_is_called_and_its_signal_is_in_the_ring(channel, commands):
+    one = channel(commands)
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory, copies=1)
+    points = [kept.submit() for _ in range(3)]
+    points[-1].wait()
+    assert [size for _, size in one.segments] == [36, 8, 28, 8, 28]
+    # new values wait for the copy
+    kept.submit()
+    kept.patch(4, 8, 4)
+    point = kept.submit()
+    assert one.timeline.completed == 4
+    point.wait()
+    assert noted(one) == [7] * 4 + [8]
+    assert [size for _, size in one.segments][-2:] == [36, 36]
+
+
+def test_a_kept_stream_that_waits_has_its_waits_in_the_ring(channel, commands):
+    one, other = channel(commands), channel(commands)
+    other.timeline.space, other.timeline.gpu_va = one.timeline.space, one.timeline.gpu_va
+    other.timeline.last = 9
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
     kept.submit().wait()
-    # a release of 24 bytes and the interrupt
-    assert one.ring.wptr - before == 28
-    assert [size for _, size in one.segments] == [8, 28]
+    one.queue.wait_for(Point(other.timeline, 1))
+    kept.submit().wait()
+    # the wait, the stream, the signal
+    assert [size for _, size in one.segments][2:] == [8, 28]
+    kept.submit().wait()
+    stream = notes(one, 8)
+    stream.wait_for(Point(other.timeline, 2))
+    GpfifoKept(one.queue, stream, one.kept_memory).submit().wait()
+    assert noted(one) == [7, 7, 7, 8]
+
+
+def test_a_value_of_the_timeline_beyond_the_signals_low_part_is_right(channel, commands):
+    one = channel(commands)
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
+    one.timeline.skip_to((1 << 32) - 3)
+    one.words[one.word // 8] = (1 << 32) - 3
+    for n in range(6):
+        kept.patch(4, n, 4)
+        kept.submit().wait()
+    assert noted(one) == list(range(6))
+    assert one.timeline.completed == (1 << 32) + 3
+
+
+def test_a_kept_stream_that_is_interrupted_anywhere_is_run_once_or_not_at_all(channel, commands):
+    """Every line of the submission raises in turn, as ctrl-C may."""
+    files, runs = {gpfifo.__file__, kept_module.__file__, ring_module.__file__}, 0
+    for last in range(200):
+        one = channel(commands)
+        kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
+        left = [last]
+
+        def trace(frame, event, arg, left=left):
+            if frame.f_code.co_filename not in files:
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            kept.submit()
+        except KeyboardInterrupt:
+            runs += 1
+        finally:
+            sys.settrace(before)
+        ran = [7] * one.timeline.last
+        # the harness's own order, which the interruption may have left in the middle
+        one.order.clear()
+        kept.patch(4, 8, 4)
+        point = kept.submit()
+        one.queue.submit(notes(one, 9)).wait()
+        assert point.done
+        assert noted(one) == [*ran, 8, 9], last
+        if left[0] > 0:
+            break
+    assert runs > 20
 
 
 def test_a_kept_stream_is_patched_between_submissions(channel, commands):
     one = channel(commands)
-    kept = Kept(one.queue, notes(one, 7), one.kept_memory)
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
     for value in range(10):
         kept.patch(4, value, 4)
         kept.submit()
@@ -102,11 +191,12 @@ def test_a_queue_waits_for_points_of_others_of_the_same_space(channel, commands)
     assert 0x0100_1003 in list(words)
 
 
+@pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_full_ring_waits_and_the_gpfifo_is_never_overrun(channel, commands, mapped):
+def test_a_full_ring_waits_and_the_gpfifo_is_never_overrun(channel, commands, mapped, copies):
     """32 entries last for 336 bytes of the ring; the harness notices an overrun."""
     one = channel(commands, entries=32, mapped=mapped)
-    kept = Kept(one.queue, notes(one, 9), one.kept_memory, copies=1)
+    kept = GpfifoKept(one.queue, notes(one, 9), one.kept_memory, copies=copies)
     wanted = []
     for n in range(100):
         one.queue.submit(notes(one, n))
@@ -136,7 +226,7 @@ def test_what_a_stuck_channel_refuses_is_not_submitted(channel, commands):
 def test_an_interrupted_submission_is_published_or_taken_back(channel, commands):
     """The doorbell raises once, as ctrl-C may anywhere: what was stored runs, and nothing runs twice."""
     one = channel(commands)
-    kept = Kept(one.queue, notes(one, 7), one.kept_memory)
+    kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
     ring_doorbell = one.gpfifo._ring_doorbell
     for submit in (lambda: one.queue.submit(notes(one, 5)), kept.submit):
         calls = []
@@ -190,7 +280,7 @@ def test_arguments_whose_addresses_are_shifted_are_filled_in(channel, commands):
     base = noted(one)[-1] - 1 << 8
     at = base - 0x1_2340_0000
     assert int.from_bytes(one.memory[at : at + 8], "little") == 0xABC << 52 | (base + 256) >> 6
-    kept = Kept(one.queue, stream, one.kept_memory)
+    kept = GpfifoKept(one.queue, stream, one.kept_memory)
     kept.submit().wait()
     base = noted(one)[-1] - 1 << 8
     at = base - 0x1_2340_0000

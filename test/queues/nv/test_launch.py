@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ringup.errors import NotSupported, WrongTarget
-from ringup.queues.kept import Kept
 from ringup.queues.nv.arguments import Packer
 from ringup.queues.nv.compute import ComputeEngine
 from ringup.queues.nv.compute_stream import ComputeCommands, ComputeStream
 from ringup.queues.nv.cubin import Cubin
+from ringup.queues.nv.gpfifo import GpfifoKept
 from ringup.queues.nv.launch import Launch
 from ringup.queues.nv.program import LocalMemory, Program, kernel_of
 from ringup.queues.nv.rows import ROWS
@@ -194,7 +194,7 @@ def test_streams_run_again_and_kept_ones_are_patched(card, row):
     queue = one.channel.queue
     for _ in range(3):
         queue.submit(stream).wait()
-    kept = Kept(queue, stream, one.channel.kept_memory)
+    kept = GpfifoKept(queue, stream, one.channel.kept_memory)
     for value in range(4):
         kept.patch_args(at + one.program["work"].arg_offset(1), struct.pack("<I", value))
         kept.submit()

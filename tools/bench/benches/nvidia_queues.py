@@ -11,11 +11,10 @@ from ringup.autogen.nv.classes import AMPERE_COMPUTE_B
 from ringup.drivers.nv.submission.queue_memory import ENTRIES
 from ringup.drivers.submission.queue_memory import ARGS_BYTES, INDIRECT_BYTES, RING_BYTES
 from ringup.queues.arena import Arena
-from ringup.queues.kept import Kept
 from ringup.queues.nv.compute_stream import ComputeCommands, ComputeStream
 from ringup.queues.nv.copy_stream import CopyCommands, CopyStream
 from ringup.queues.nv.cubin import Cubin
-from ringup.queues.nv.gpfifo import ENTRY_BYTES, Gpfifo, GpfifoQueue
+from ringup.queues.nv.gpfifo import ENTRY_BYTES, Gpfifo, GpfifoKept, GpfifoQueue
 from ringup.queues.nv.program import LocalMemory, Program
 from ringup.queues.nv.rows import row_of
 from ringup.queues.queue import Owner, QueueParts
@@ -91,7 +90,7 @@ class Instant:
         self.compute, self.copies = self._queue(self._compute), self._queue(self._copy)
         stream = self.stream(0)
         self.number_byte = stream.dispatch(self.kernel, GRID, BLOCK, ARGUMENTS) + self.kernel.arg_offset(NUMBER)
-        self.kept = Kept(self.compute, stream, kept_memory)
+        self.kept = GpfifoKept(self.compute, stream, kept_memory)
 
     def _queue(self, commands: ComputeCommands | CopyCommands) -> GpfifoQueue:
         word, put, bell = memoryview(bytearray(64)).cast("Q"), *(memoryview(bytearray(64)).cast("I") for _ in range(2))
