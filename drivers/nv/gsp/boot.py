@@ -122,6 +122,8 @@ class BooterWay:
         """Give GSP's falcon back to the VBIOS' programs (FWSEC-SB), and take the protection away. Raises
         `FirmwareError`, `DeviceTimeout`.
         """
+        # ORDER: SEC2 first: a program whose wait was interrupted may be about to start GSP-RM
+        self._sec2.reset()
         self._gsp.reset()
         # memory is unprotected also after a FWSEC that failed. Source: OGKM kgspTeardown_TU102
         with Teardown("taking GSP-RM down", kept=RingupError) as steps:

@@ -77,7 +77,9 @@ class Running:
         self.vectors: dict[int, tuple[int, int]] = {}
         self._rpc: Rpc | None = None
         self._arguments: Arguments | None = None
-        self._started = self._stopped = self._left = False
+        # GSP-RM was told of the system; its processor was started; it has said that it is ready, or failed to
+        self._started = self._runs = self._ready = self._failed = False
+        self._stopped = self._left = False
         self._flushes = False
         self._metadata = 0
         self._last_logs: dict[str, bytes] = {}
@@ -135,11 +137,17 @@ class Running:
         rpc.post(gsp_rpc.NV_VGPU_MSG_FUNCTION_SET_REGISTRY, system.registry(settings))
         self._started = True
         self.way.start(self._metadata, self.arguments.bus_addr)
+        self._runs = True
 
     def wait_ready(self) -> None:
         """Wait until GSP-RM has set itself up. Raises `DeviceTimeout`, `DeviceHung`."""
-        self._queues.link(lambda: self._check("waiting for GSP-RM to set up its queue"))
-        self.rpc.wait_event(gsp_rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, INIT_US)
+        try:
+            self._queues.link(lambda: self._check("waiting for GSP-RM to set up its queue"))
+            self.rpc.wait_event(gsp_rpc.NV_VGPU_MSG_EVENT_GSP_INIT_DONE, INIT_US)
+        except RingupError:
+            self._failed = True
+            raise
+        self._ready = True
 
     def ask(self) -> StaticInfo:
         """Ask GSP-RM about the card."""
@@ -277,6 +285,11 @@ class Running:
             )
 
     def _unload(self, teardown: Teardown) -> bool:
+        """Let GSP-RM end itself, if it runs; return whether it did. ORDER: it takes no such call before it is ready: an
+        interrupted start is waited for. Source: Linux nouveau nvkm/subdev/gsp/base.c, nvkm_gsp_fini (`running`).
+        """
+        if not self._runs or self._failed or not (self._ready or teardown.attempt(self.wait_ready)):
+            return False
         payload = bytes(struct(gsp_rpc.rpc_unloading_guest_driver_v1F_07, self.release).SIZE)
         function = gsp_rpc.NV_VGPU_MSG_FUNCTION_UNLOADING_GUEST_DRIVER
         told = teardown.attempt(lambda: self.door.call(function, payload, timeout_us=UNLOAD_US))

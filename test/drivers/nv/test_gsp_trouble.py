@@ -8,6 +8,7 @@ from nvidia_code import sass_programs
 
 from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.card import CARD_RUNG
+from ringup.drivers.nv.gsp.falcon import Falcon
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.timeline import Point
 
@@ -248,6 +249,39 @@ def test_a_start_that_fails_names_its_stage_and_leaves_a_card_that_starts(bare, 
     assert not model.config.read(COMMAND, 2) & MASTER
     model.faults.clear()
     works(bare(model=model))
+
+
+def test_a_gsp_rm_that_never_gets_ready_is_not_asked_to_unload(bare, virtual_card):
+    """It would take the call when it is not set up yet, which the model reports as a mistake."""
+    model = virtual_card("ga102")
+
+    def watch(stage):
+        if stage == "starting GSP-RM":
+            # what it is told of the system is lost
+            model.faults.inject("gsp_silent", 1)
+
+    with pytest.raises(DeviceTimeout, match="waiting for GSP_INIT_DONE"):
+        bare(model=model, watch=watch)
+    assert not model.config.read(COMMAND, 2) & MASTER
+    works(bare(model=model))
+
+
+@pytest.mark.parametrize("chip", ["tu102", "ga102"])
+def test_an_interrupt_while_the_booter_runs_leaves_no_gsp_rm(bare, virtual_card, monkeypatch, chip):
+    """SEC2 would start GSP-RM while it is taken down."""
+    model, wait = virtual_card(chip), Falcon.wait_halted
+
+    def interrupt(falcon, doing, timeout_us):
+        if "booter_load" in doing:
+            raise KeyboardInterrupt
+        return wait(falcon, doing, timeout_us)
+
+    monkeypatch.setattr(Falcon, "wait_halted", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bare(model=model)
+    monkeypatch.undo()
+    assert not model.config.read(COMMAND, 2) & MASTER
+    assert bare(model=model).info.found.startswith("nothing is protected")
 
 
 @pytest.fixture
