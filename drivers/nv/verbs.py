@@ -83,7 +83,7 @@ class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
     def __init__(self, device: P) -> None:
         super().__init__(device)
         self._faults = self._resets = 0
-        # queues whose channel was stopped
+        # queues whose channel was stopped, or is not made anew yet
         self._stopped: weakref.WeakSet[CardQueue] = weakref.WeakSet()
 
     @property
@@ -170,11 +170,13 @@ class AnyNvidia(AnyCard[P, Q, ComputeQueue, CopyQueue]):
             raise copy_of(cause)
         hit = self._unfinished()
         cause = cause or DeviceHung(f"{self.name} was reset before the work was done")
-        for queue in hit:
-            queue.hardware.reset()
-        self.fault = None
-        self.owner.accept()
+        # until they have run what a channel runs first: another reset goes on where this one fails
+        self._stopped.update(hit)
         try:
+            for queue in hit:
+                queue.hardware.reset()
+            self.fault = None
+            self.owner.accept()
             for queue in hit:
                 self._queues.map_again(queue, cause)
                 self._stopped.discard(queue)

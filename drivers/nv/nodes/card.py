@@ -212,7 +212,8 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
 
     def _shut(self) -> None:
         close_queues: Callable[[], None] = partial(self._queues.close, patient=self.fault is None)
-        with Teardown(f"{self.name}: closing", logged=RingupError, kept=()) as teardown:
+        # an interrupt is raised when all is done: nobody else has the nodes
+        with Teardown(f"{self.name}: closing", logged=RingupError) as teardown:
             for step in (close_queues, self._memory.close, self.device.interrupts.close, self._objects.close):
                 teardown.attempt(step)
             teardown.attempt(self.device.close)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ringup.autogen.nv import classes as nv
-from ringup.autogen.nv import rm_alloc
+from ringup.autogen.nv import rm_alloc, status
 from ringup.autogen.nv import rm_channel as notifiers
 from ringup.autogen.nv import rm_ctrl_channel as controls
 from ringup.autogen.structs import Struct
@@ -37,6 +37,8 @@ STATUS_AT = 14
 NOTIFIER_RC = 0
 # clb0b5sw.h, NVB0B5_ALLOCATION_PARAMETERS_VERSION_1: a copy engine is named by its NV2080_ENGINE_TYPE
 BY_ENGINE_TYPE = 1
+# what the driver answers for an object that it does not have. Source: OGKM rs_server.c, serverFreeResourceTree
+GONE = (status.NV_ERR_OBJECT_NOT_FOUND, status.NV_ERR_INVALID_OBJECT_HANDLE)
 # an error notifier that was not written
 NOT_WRITTEN = 0
 
@@ -116,6 +118,8 @@ class Channel:
     # --- the hardware queue -----------------------------------------------------------------------------------------
     def map(self) -> None:
         """Make the channel and let it run; its indices start at 0."""
+        # one that could not be taken off would run on in the same memory
+        self._drop()
         objects, client, parts = self._objects, self._objects.client, self._parts
         self._notifier.write(0, bytes(len(self._notifier)))
         self._area.clear()
@@ -203,10 +207,17 @@ class Channel:
         self.unmap()
 
     def _drop(self) -> None:
-        group, self.group, self.handle = self.group, 0, 0
-        if group:
-            # the channel and its objects go with the group
-            self._objects.client.free(group)
+        self.handle = 0
+        if not self.group:
+            return
+        # the channel and its objects go with the group. Where the driver refuses that, another call tries it again
+        try:
+            self._objects.client.free(self.group)
+        except RmRefused as error:
+            # an earlier call was interrupted when the driver had done it
+            if error.status not in GONE:
+                raise
+        self.group = 0
 
     def position(self) -> Position:
         """Read where the channel stands: in bytes of its GPFIFO."""

@@ -92,6 +92,6 @@ class RmClient:
         return self.control(handle, command, self.make(layout, **values), doing)
 
     def free(self, handle: int) -> None:
-        """Free an object and all below it."""
-        parent = self._parents.pop(handle, self.root)
-        self.door.free(self.root, parent, handle)
+        """Free an object and all below it. Where that is refused or interrupted, it may be tried again."""
+        self.door.free(self.root, self._parents.get(handle, self.root), handle)
+        self._parents.pop(handle, None)

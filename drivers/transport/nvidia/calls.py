@@ -19,7 +19,7 @@ from ringup.autogen.nv import rm
 from ringup.autogen.nv.classes import NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
 from ringup.autogen.releases import release_key
 from ringup.autogen.structs import Struct, memory
-from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.linux.kernel import explained
 from ringup.drivers.transport.nvidia.status import refusal
 from ringup.drivers.transport.nvidia.system import CONTROL_NODE, Kind, Mapping, System, node_of
@@ -334,10 +334,11 @@ class Calls:
 
     def close(self) -> None:
         """Close the nodes: the driver frees all that was made through them. Twice is harmless."""
-        for node in (self._card, self.node):
-            if node is not None and node >= 0:
-                self.system.close(node)
-        self._card, self.node = None, -1
+        nodes, self._card, self.node = (self._card, self.node), None, -1
+        with Teardown(f"{self.name}: closing") as teardown:
+            for node in nodes:
+                if node is not None and node >= 0:
+                    teardown.attempt(partial(self.system.close, node))
 
 
 def _card_row(row: Any) -> CardRow:

@@ -62,11 +62,9 @@ class NodeEvents:
         node, self.node = self.node, -1
         if node < 0:
             return
-        try:
-            self._end()
-        except RingupError as error:
-            LOG.info("closing: %s", error)
-        self._device.system.close(node)
+        with Teardown("closing", logged=RingupError) as teardown:
+            teardown.attempt(self._end)
+            teardown.attempt(partial(self._device.system.close, node))
 
 
 class NvidiaDevice:

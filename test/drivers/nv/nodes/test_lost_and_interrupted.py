@@ -13,7 +13,7 @@ from ringup.drivers.select import start
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.nvidia.device import NvidiaDevice
 from ringup.drivers.transport.nvidia.system import Happened, LinuxSystem, ModelSystem
-from ringup.errors import DeviceLost, NotSupported
+from ringup.errors import DeviceLost, NotSupported, OutOfMemory
 from ringup.queues.timeline import Point
 from ringup.silicon import nvidia_kernel
 
@@ -202,3 +202,97 @@ def test_an_interrupted_allocation_leaves_no_object():
     assert card.stats().memory["vram"].free_bytes == before
     card.close()
     assert not system.model.owners
+
+
+class Stopping(WatchedSystem):
+    """System calls of which the nth from `stop_at` on is interrupted when it is done."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self._closing = -1, self.close
+        self.close = self._closed
+
+    def stop_at(self, count):
+        self.left = count
+
+    def _done(self):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+    def _ioctl(self, node, request, data):
+        super()._ioctl(node, request, data)
+        self._done()
+
+    def _closed(self, node):
+        self._closing(node)
+        self._done()
+
+
+@pytest.mark.parametrize("count", [1, 7, 20, 40, 41, 42, 43, 44])
+def test_an_interrupted_close_gives_everything_back(count):
+    """From the first call to those that close the three nodes."""
+    system = Stopping()
+    card = opened(system)
+    system.stop_at(count)
+    with pytest.raises(KeyboardInterrupt):
+        card.close()
+    assert not system.model.files
+    assert not system.model.owners
+    card.close()
+
+
+def test_an_interrupt_while_a_failed_start_is_undone_leaves_no_node():
+    system = Stopping()
+
+    def refuse(node, escape, data):
+        if escape == rm.NV_ESC_RM_ALLOC:
+            # when the first node is closed
+            system.stop_at(1)
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return False
+
+    system.answers = refuse
+    with pytest.raises(KeyboardInterrupt):
+        opened(system)
+    assert not system.model.files
+
+
+def test_a_reset_goes_on_where_one_failed_before():
+    """The driver refuses to take one channel off; the reset after that makes all of them anew."""
+    refused = []
+
+    def answers(node, escape, data):
+        if refused and escape == rm.NV_ESC_RM_FREE:
+            refused.pop()
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return False
+
+    system = WatchedSystem(answers)
+    card = opened(system)
+    queues = card.compute, card.copy
+    refused.append(True)
+    with pytest.raises(OutOfMemory, match="freeing object"):
+        card.reset()
+    with pytest.raises(OutOfMemory):
+        card.copy.submit(card.copy.stream())
+    card.reset()
+    for queue in queues:
+        queue.submit(queue.stream()).wait(1)
+    assert not system.model.card.violations
+    card.close()
+
+
+@pytest.mark.parametrize("count", range(1, 16, 3))
+def test_a_reset_goes_on_where_one_was_interrupted(count):
+    system = Stopping()
+    card = opened(system)
+    system.stop_at(count)
+    with pytest.raises(KeyboardInterrupt):
+        card.reset()
+    card.reset()
+    for queue in (card.compute, card.copy):
+        queue.submit(queue.stream()).wait(1)
+    assert not system.model.card.violations
+    card.close()
+    assert not system.model.files
