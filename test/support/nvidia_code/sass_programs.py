@@ -5,6 +5,8 @@ add, counts and local of the check on metal: reverse(a): 128 words, through shar
 spin(a): runs until the word at `a` is not zero.
 """
 
+from functools import cache
+
 from ringup.tools.bench.metal import programs
 from ringup.tools.common.sass_text import cubin_of
 
@@ -40,6 +42,7 @@ again:
 SOURCE = programs.ADD + programs.COUNTS + programs.LOCAL + OWN
 
 
+@cache
 def cubin(target):
     """Return the kernels above as a cubin."""
     return cubin_of(SOURCE, target, "sass_programs")
