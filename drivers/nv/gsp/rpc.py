@@ -160,6 +160,10 @@ class Rpc:
             count += 1
         return count
 
+    def owes(self, function: int) -> bool:
+        """Whether GSP-RM has yet to answer such a call, whose wait was interrupted."""
+        return function in self._books.owed
+
     def forget(self) -> None:
         """Refuse further calls: GSP-RM is gone."""
         self._broken = "GSP-RM was stopped"

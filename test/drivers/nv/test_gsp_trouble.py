@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from nvidia_code import sass_programs
 
+from ringup.autogen.nv.gsp_rpc import NV_VGPU_MSG_FUNCTION_UNLOADING_GUEST_DRIVER
 from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.card import CARD_RUNG
 from ringup.drivers.nv.gsp.falcon import Falcon
+from ringup.drivers.nv.gsp.rpc import Rpc
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.timeline import Point
 
@@ -340,6 +342,22 @@ def test_an_interrupted_close_ends_all_the_same(bare, interrupted):
     assert not card.device.config.read(COMMAND, 2) & MASTER
     card.close()
     works(bare(model=card.device))
+
+
+@pytest.mark.parametrize("chip", ["ga102", "gh100"])
+def test_an_interrupt_while_gsp_rm_ends_does_not_free_its_memory_before(bare, monkeypatch, chip):
+    card, call = bare(chip), Rpc._answer
+
+    def interrupt(rpc, function, *args):
+        if function == NV_VGPU_MSG_FUNCTION_UNLOADING_GUEST_DRIVER:
+            raise KeyboardInterrupt
+        return call(rpc, function, *args)
+
+    monkeypatch.setattr(Rpc, "_answer", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        card.close()
+    monkeypatch.undo()
+    assert bare(chip, model=card.device).info.found.startswith("nothing is protected")
 
 
 def test_another_reset_is_refused(bare):

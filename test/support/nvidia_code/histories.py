@@ -178,7 +178,7 @@ class History:
             return
         piece = self.pieces.pop(self.rng.randrange(len(self.pieces)))
         for point in piece.points:
-            point.wait()
+            point.wait(IDLE_S)
         piece.buffer.free()
 
     def pin(self):
@@ -188,11 +188,11 @@ class History:
         self.pinned.append(pages)
         buffer = self.card.pin(mine)
         try:
-            self.card.copy.fill(buffer, 0x01020304).wait()
+            self.card.copy.fill(buffer, 0x01020304).wait(IDLE_S)
             assert (mine.view("<u4") == 0x01020304).all()
         finally:
             # a copy whose wait was interrupted may still run
-            self.card.copy.idle()
+            self.card.copy.idle(IDLE_S)
             buffer.free()
 
     # --- copies -----------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class History:
         if not points:
             return
         if self.rng.random() < 0.5:
-            self.rng.choice(points).wait()
+            self.rng.choice(points).wait(IDLE_S)
             return
         try:
             self.rng.choice(points).wait(self.rng.choice(SHORT_S))
@@ -341,7 +341,7 @@ class History:
         if len(self.card.queues) < 5:
             make = self.card.new_compute_queue if self._load is not None and self.rng.random() < 0.4 else None
             queue = make() if make else self.card.new_copy_queue(self.rng.randrange(2))
-            queue.submit(queue.stream()).wait()
+            queue.submit(queue.stream()).wait(IDLE_S)
 
     def close_queue(self):
         if len(self.card.queues) > 2:
