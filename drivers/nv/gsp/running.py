@@ -257,6 +257,8 @@ class Running:
             teardown.attempt(self.tree.silence)
             if self._unload(teardown) or not self.registers.chip.family.cot_version:
                 teardown.attempt(self.way.teardown)
+            else:
+                teardown.attempt(self._reset_function)
         elif layout_is_protected(self._block):
             teardown.attempt(self.way.teardown)
 
@@ -283,6 +285,13 @@ class Running:
                 f"{doing}: the command register reads {command:#06x} after it; memory that the card can still write to "
                 "is not freed; reset the card"
             )
+
+    def _reset_function(self) -> None:
+        """End a GSP-RM that does not end itself, and which only FSP can reset. ORDER: before bus mastering is off:
+        channels that it has started still read memory.
+        """
+        for name in self.device.resets()[:1]:
+            self.device.reset(name)
 
     def _unload(self, teardown: Teardown) -> bool:
         """Let GSP-RM end itself, if it runs; return whether it did. ORDER: it takes no such call before it is ready: an

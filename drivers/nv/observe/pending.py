@@ -53,6 +53,9 @@ def pending(queue: CardQueue, row: GenerationRow, space: FindsMemory) -> list[st
     lines = [f"{queue.hardware} has fetched its GPFIFO's entries up to {get} of {put}"]
     if not isinstance(memory, ChannelQueueMemory) or queue.timeline.idle:
         return lines
+    # after a reset of the card that failed
+    if memory.gpfifo.freed:
+        return [*lines, "its memory is gone"]
     view = space.access(memory.gpfifo)
     decoder = NvDecoder(CHIPS[row.name], {COMPUTE: row.compute_class, COPY: row.copy_class}, Fetcher(space))
     # the last that it has fetched may be the one that it still runs

@@ -149,6 +149,20 @@ def test_a_gsp_rm_that_stays_silent_is_started_anew(bare):
     works(card)
 
 
+@pytest.mark.parametrize("chip", ["ga102", "gh100", "gb202"])
+def test_work_of_a_gsp_rm_that_stays_silent_ends_before_the_bus_is_taken(bare, chip):
+    """A channel waits for a semaphore in the host's memory, and looks there again and again."""
+    card = bare(chip)
+    stream = card.copy.stream()
+    stream.wait_for(Point(card.compute.timeline, card.compute.timeline.last + 5))
+    card.copy.submit(stream)
+    card.device.faults.inject("gsp_silent", -1)
+    card.close()
+    assert not card.device.config.read(COMMAND, 2) & MASTER
+    card.device.faults.clear()
+    assert bare(chip, model=card.device).info.found.startswith("nothing is protected")
+
+
 def test_a_gsp_rm_that_crashes_is_an_error_and_started_anew(bare):
     card = bare()
     card.device.faults.inject("gsp_crash", 1)
@@ -176,6 +190,18 @@ def test_a_reset_that_fails_can_be_tried_again(bare):
     with card.alloc(64) as buffer:
         extra.fill(buffer, 4).wait()
         assert extra.download(buffer) == b"\4\0\0\0" * 16
+
+
+def test_a_reset_whose_new_queues_do_not_run_can_be_tried_again(bare):
+    card = bare()
+    card.device.faults.inject("engine_stuck", -1)
+    with pytest.raises(DeviceTimeout, match="making queues"):
+        card.reset(CARD_RUNG)
+    # the memory of those queues is gone
+    assert "making queues" in str(card.report())
+    card.device.faults.clear()
+    card.reset()
+    works(card)
 
 
 def test_the_first_cause_stays_when_a_card_is_closed_after_a_failed_reset(bare):
