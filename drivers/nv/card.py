@@ -21,6 +21,7 @@ from ringup.drivers.nv.channels.channel import Channel, ChannelParts
 from ringup.drivers.nv.channels.facts import row_of_chip
 from ringup.drivers.nv.channels.objects import CardObjects
 from ringup.drivers.nv.channels.queues import GspQueues
+from ringup.drivers.nv.gsp import log_records
 from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.lifecycle.bringup import Bringup
 from ringup.drivers.nv.memory.space import Space
@@ -255,6 +256,7 @@ class GspCard(AnyNvidia[Device, GspQueues]):
             self._fail(DeviceLost(f"{self.name} {self.device.why_lost}"))
         live = () if self._closed else tuple(queue for queue in self._queues.queues if not queue.closed)
         running = self.running
+        logs, crashes = running.logs(), running.crashes()
         return GspReport(
             name=self.name,
             cause=f"{type(self.fault).__name__}: {self.fault}" if self.fault else "",
@@ -269,7 +271,10 @@ class GspCard(AnyNvidia[Device, GspQueues]):
             release=running.release,
             errors=tuple(faults.described(error) for error in running.errors),
             events=tuple(event.name for event in running.events),
-            logs=running.logs(),
+            crashes=crashes.reports,
+            unread=crashes.unread,
+            logs=logs,
+            records={name: log_records.decode(data) for name, data in logs.items()},
             mistakes=self._mistakes.seen(),
         )
 

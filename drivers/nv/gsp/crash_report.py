@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ringup.autogen.layout import Field, Word
 
@@ -22,7 +21,7 @@ UNIT_BYTES = (8, 1 << 10, 4 << 10, 64 << 10)
 # NV_CRASHCAT_PACKET_TYPE
 REPORT, CSRS, GPRS, TRACE, IO32 = range(5)
 # words behind the header of the packets that have a fixed size
-REPORT_WORDS, FIXED_WORDS = 7, {REPORT: 7, CSRS: 7, GPRS: 31}
+FIXED_WORDS = {REPORT: 7, CSRS: 7, GPRS: 31}
 # NV_CRASHCAT_RISCV_MODE, as libos' reports call them; what CSRs of a mode begin with
 MODES = {1: "monitor", 2: "kernel", 3: "task"}
 PREFIXES = {1: "m", 2: "s"}
@@ -64,8 +63,8 @@ EXCEPTIONS = {
 INTERRUPTS = {0: "software", 1: "timer", 2: "external"}
 PRIVILEGES = {0: "user", 1: "supervisor", 3: "machine"}
 UNSPECIFIED = 0xFF
-# limits of ours, for one look: reports, and words of a trace
-MAX_REPORTS, MAX_TRACE = 16, 512
+# limits of ours: reports of one look, words of a trace, addresses of a line
+MAX_REPORTS, MAX_TRACE, MAX_SHOWN = 16, 512, 8
 
 
 class PacketHeader(Word, width=64):
@@ -173,8 +172,8 @@ class CrashReport:
         """Yield lines for a report, the first says what happened."""
         yield str(self)
         for trace in self.traces:
-            shown = " ".join(f"{address:#x}" for address in trace.addresses[:8])
-            yield f"{trace.kind} trace: {shown}{' …' if len(trace.addresses) > 8 else ''}"
+            shown = " ".join(f"{address:#x}" for address in trace.addresses[:MAX_SHOWN])
+            yield f"{trace.kind} trace: {shown}{' …' if len(trace.addresses) > MAX_SHOWN else ''}"
         yield from self.damaged
 
 
@@ -266,11 +265,3 @@ def _trap(cause: int) -> str:
         return EXCEPTIONS.get(code, f"exception {code}")
     kind, privilege = INTERRUPTS.get(code >> 2), PRIVILEGES.get(code & 3)
     return f"{privilege} {kind} interrupt" if kind and privilege else f"interrupt {code}"
-
-
-def plain(report: CrashReport) -> dict[str, Any]:
-    """Return plain values, ready for JSON."""
-    return {name: getattr(report, name) for name in CrashReport.__slots__ if name not in ("traces", "io")} | {
-        "traces": [{"kind": one.kind, "mode": one.mode, "addresses": list(one.addresses)} for one in report.traces],
-        "io": {space: {f"{at:#x}": value for at, value in seen.items()} for space, seen in report.io.items()},
-    }

@@ -23,9 +23,10 @@ from ringup.autogen.nv.rm_ctrl_2080_internal import (
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.nv.bus.interrupts import MAX_LEAVES, VECTORS_PER_LEAF, InterruptTree
 from ringup.drivers.nv.bus.registers import Block, Registers
-from ringup.drivers.nv.gsp import boot, events, flush_page, layout, radix3, system
+from ringup.drivers.nv.gsp import boot, crash_queue, events, flush_page, layout, radix3, system
 from ringup.drivers.nv.gsp.arguments import Arguments
 from ringup.drivers.nv.gsp.boot import Firmware, Way
+from ringup.drivers.nv.gsp.crash_queue import Crashes
 from ringup.drivers.nv.gsp.door import Door
 from ringup.drivers.nv.gsp.falcon import GSP, SEC2, Falcon
 from ringup.drivers.nv.gsp.host_memory import PAGE_BYTES, HostMemory
@@ -83,6 +84,7 @@ class Running:
         self._flushes = False
         self._metadata = 0
         self._last_logs: dict[str, bytes] = {}
+        self._last_crashes: Crashes = crash_queue.NONE
 
     # before the start
 
@@ -223,6 +225,13 @@ class Running:
         """Return GSP's own logs so far, raw; see `Arguments.logs`. After the end, what they were then."""
         return self._last_logs if self._arguments is None else self._arguments.logs()
 
+    def crashes(self) -> Crashes:
+        """Return the crash reports of GSP's processor so far. After the end, what they were then."""
+        # its registers are closed while it is locked down
+        if self._runs and not self._stopped and not self.locked_down and not self.device.lost:
+            self._last_crashes = crash_queue.read(self.gsp)
+        return self._last_crashes
+
     @property
     def events(self) -> tuple[Received, ...]:
         """The last events as they came."""
@@ -241,6 +250,8 @@ class Running:
             # an interrupt, too, leaves a card that is quiet
             try:
                 if not self._stopped:
+                    # ORDER: before its processor is reset
+                    teardown.attempt(self.crashes)
                     self._stopped = True
                     self._end(teardown)
             finally:
@@ -319,8 +330,9 @@ class Running:
         if self.locked_down or self.gsp.riscv_active or not self.gsp.open:
             return
         low, high = self.gsp.mailboxes
+        said = "".join(f"; it reports: {crash}" for crash in self.crashes().reports[-1:])
         raise DeviceHung(
-            f"{doing}: GSP's processor has stopped; its mailboxes read {low:#x}, {high:#x}; reset the card"
+            f"{doing}: GSP's processor has stopped; its mailboxes read {low:#x}, {high:#x}{said}; reset the card"
         )
 
     def _serve(self) -> None:
