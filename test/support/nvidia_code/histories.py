@@ -355,10 +355,15 @@ class History:
         self.report()
 
     def report(self):
-        """Look at the post-mortem."""
-        report = self.card.report()
-        assert str(report)
-        assert report.as_dict()
+        """Look at the post-mortem; again, where that is interrupted."""
+        while True:
+            try:
+                report = self.card.report()
+            except KeyboardInterrupt:
+                continue
+            assert str(report)
+            assert report.as_dict()
+            return
 
     # --- trouble ----------------------------------------------------------------------------------------------------
     def recover(self, rungs, before, heal):
