@@ -6,6 +6,7 @@ bytes of operations that failed are of no account until something else is writte
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 
@@ -362,7 +363,7 @@ class History:
             except KeyboardInterrupt:
                 continue
             assert str(report)
-            assert report.as_dict()
+            assert json.dumps(report.as_dict())
             return
 
     # --- trouble ----------------------------------------------------------------------------------------------------
