@@ -34,7 +34,7 @@ from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.submission.card_queue import CardQueue
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation
-from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, NotSupported, RingupError
+from ringup.errors import DeviceHung, DeviceLost, NotSupported, OutOfMemory, RingupError
 from ringup.firmware.store import Store
 from ringup.queues.queue import Owner
 
@@ -347,7 +347,10 @@ class GspCard(AnyNvidia[Device, GspQueues]):
         if first == CHANNEL_RUNG and self._up:
             try:
                 tried += super().reset()
-            except (DeviceHung, DeviceTimeout) as error:
+            # memory is not given up for want of memory
+            except (DeviceLost, OutOfMemory):
+                raise
+            except RingupError as error:
                 tried.append(Rung(CHANNEL_RUNG, "", str(error)))
                 self._fail(error)
             else:

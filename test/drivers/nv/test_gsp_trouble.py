@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from nvidia_code import sass_programs
 
+from ringup.autogen.nv import status
 from ringup.autogen.nv.gsp_rpc import NV_VGPU_MSG_FUNCTION_UNLOADING_GUEST_DRIVER
 from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.card import CARD_RUNG
 from ringup.drivers.nv.gsp.falcon import Falcon
 from ringup.drivers.nv.gsp.rpc import Rpc
-from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, OutOfMemory, RingupError
 from ringup.queues.timeline import Point
 
 COMPUTING = ("tu102", "ga100", "ga102", "ad102")
@@ -190,6 +191,32 @@ def test_a_reset_that_fails_can_be_tried_again(bare):
     with card.alloc(64) as buffer:
         extra.fill(buffer, 4).wait()
         assert extra.download(buffer) == b"\4\0\0\0" * 16
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(status.NV_ERR_INVALID_STATE, None), (status.NV_ERR_NO_MEMORY, OutOfMemory)]
+)
+def test_a_reset_whose_channels_are_refused_goes_on_with_the_card_unless_memory_lacks(bare, virtual_card, code, error):
+    model = virtual_card("ga102")
+
+    def watch(stage):
+        if stage == "waking the bus":
+            model.faults.clear()
+
+    card = bare(model=model, watch=watch)
+    kept = card.alloc(4096)
+    card.copy.fill(kept, 6).wait()
+    model.faults.inject("rm_status", code)
+    if error is None:
+        assert [bool(rung.error) for rung in card.reset()] == [True, False]
+        assert kept.freed
+    else:
+        with pytest.raises(error):
+            card.reset()
+        model.faults.clear()
+        card.reset()
+        assert card.copy.download(kept, None, 0, 4) == b"\6\0\0\0"
+    works(card)
 
 
 def test_a_reset_whose_new_queues_do_not_run_can_be_tried_again(bare):
