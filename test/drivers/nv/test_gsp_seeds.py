@@ -38,6 +38,8 @@ ARGUMENTS = {
     **{name: lambda rng: rng.choice((-1, 1, 0x31)) for name in ("fwsec_error", "booter_error", "fsp_error")},
     **{name: lambda rng: rng.choice((1, 1, 2, 5, -1)) for name in COUNTED},
 }
+# a card that has fallen off the bus does not come back as it was
+LOSSES = {"all_ones_after_reads", "link_drop_after_bytes"}
 KINDS = (*ARGUMENTS, *5 * ("interrupt",), "unplug", *2 * MISTAKES)
 # for cards with peers
 OF_PEERS = {"peer_requests_turned_away", "peer_reads_turned_away"}
@@ -66,11 +68,14 @@ class BareSeed(Seed):
 
     def heal(self):
         self.moments.forget()
-        self.model.faults.clear()
+        for name in set(ARGUMENTS) - LOSSES:
+            self.model.faults.clear(name)
 
     def open(self, *, healed=False):
-        if healed and self.model.lost:
-            self.model.replug()
+        if healed:
+            self.model.faults.clear()
+            if self.model.lost:
+                self.model.replug()
         card = GspCard(self.model, rom=ROMS.get(self.model.name))
         ROMS[self.model.name] = card.rom
         return card

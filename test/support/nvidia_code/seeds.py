@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from functools import partial
 
 from nvidia_code import sass_programs
@@ -157,16 +158,17 @@ class Seed(ABC):
         """Compare some pieces, after all that happened."""
         history = self.history
         self.heal()
-        try:
-            history.call(history.settle)
-            for _ in range(3 if history.pieces else 0):
-                history.call(history.check)
-        except LOST:
-            pass
-        except RingupError:
-            # without a fault, the strongest reset helps
-            if history.recover(self.rungs[-1:], lambda: None, self.heal):
-                history.works()
+        with suppress(*LOST):
+            try:
+                history.call(history.settle)
+                for _ in range(3 if history.pieces else 0):
+                    history.call(history.check)
+            except LOST:
+                raise
+            except RingupError:
+                # without a fault, the strongest reset helps
+                if history.recover(self.rungs[-1:], lambda: None, self.heal):
+                    history.works()
 
     def _close(self):
         self._arm("close")
