@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringup.drivers.transport.linux import preflight
-from ringup.drivers.transport.linux.function import Function
+from ringup.drivers.transport.linux.function import Function, masters
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.linux.preflight import NOTE, REFUSE, VFIO_DRIVER, Finding
 from ringup.errors import RingupError, TransportError
@@ -30,8 +30,8 @@ PCI = "sys/bus/pci"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, and the write that undoes it. `expect`: the driver that must hold the function afterwards; None: not
-    checked.
+    """One write, and the write that undoes it; an empty `undo_path`: none does. `expect`: the driver that must hold the
+    function afterwards; None: not checked.
     """
 
     function: str
@@ -159,6 +159,10 @@ def _give_back(function: Function) -> Iterator[Step]:
         return
     if now:
         yield _leave(function, now)
+    elif masters(function) and (function.path / "reset").exists():
+        # A process that was killed over sysfs left it so; VFIO closes the function of one. Kernel drivers count on a
+        # card that does nothing: nouveau fails while a GSP-RM runs that it did not start.
+        yield Step(function.address, "reset what was left running", _own(function, "reset"), "1", "", "")
     if override:
         yield _override(function, CLEAR, override)
     yield Step(
@@ -206,6 +210,8 @@ def _undo(kernel: Kernel, done: list[Step], say: Callable[[str], None]) -> Itera
     undo.
     """
     for index, step in enumerate(reversed(done)):
+        if not step.undo_path:
+            continue
         path: Path = kernel.path(step.undo_path)
         say(f"{step.function}: undoing: {step.what}: echo {step.undo_value.strip()} > {step.undo_path}")
         try:

@@ -211,17 +211,18 @@ def reads_as_there(function: Function) -> bool:
 
 def way_up(function: Function) -> str:
     """Return in words which bridges above a function block its requests; empty where none does."""
-    shut = [bridge.address for bridge in function.above() if not _masters(bridge)]
+    shut = [bridge.address for bridge in function.above() if masters(bridge) is False]
     return f"no request passes {' and '.join(shut)}, whose bus mastering is off" if shut else ""
 
 
-def _masters(bridge: Function) -> bool:
+def masters(function: Function) -> bool | None:
+    """Whether a function's bus mastering is on; None where that is not known."""
     try:
-        with (bridge.path / "config").open("rb", buffering=0) as file:
+        with (function.path / "config").open("rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)
     except OSError:
-        return True  # not known
-    return len(header) < HEADER_BYTES or bool(header[pci.PCI_COMMAND] & pci.PCI_COMMAND_MASTER)
+        return None
+    return bool(header[pci.PCI_COMMAND] & pci.PCI_COMMAND_MASTER) if len(header) == HEADER_BYTES else None
 
 
 def link_of(function: Function) -> str:

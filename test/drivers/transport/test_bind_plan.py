@@ -49,6 +49,37 @@ def test_a_card_can_be_left_without_a_driver(desktop):
     assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
 
 
+@pytest.mark.parametrize(("command", "resets"), [(0x0006, True), (0x0002, False)])
+def test_a_card_that_a_killed_process_left_on_the_bus_is_reset_before_it_goes_back(desktop, command, resets):
+    bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop), bind.NOBODY))
+    folder = desktop.folder(ADDRESS)
+    (folder / "reset").write_text("")
+    with (folder / "config").open("r+b") as config:
+        config.seek(4)
+        config.write(command.to_bytes(2, "little"))
+    steps = bind.plan_unbind(card(desktop))
+    assert [step.path.rpartition("/")[2] for step in steps if step.function == ADDRESS] == [
+        *(["reset"] if resets else []),
+        "driver_override",
+        "drivers_probe",
+    ]
+    bind.carry_out(desktop.kernel, steps)
+    assert (folder / "reset").read_text().strip() == ("1" if resets else "")
+    assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
+
+
+def test_a_reset_is_not_undone(desktop):
+    bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop), bind.NOBODY))
+    folder = desktop.folder(ADDRESS)
+    (folder / "reset").write_text("")
+    (folder / "config").write_bytes(bytes(4) + b"\6" + bytes(59))
+    steps = bind.plan_unbind(card(desktop))
+    desktop.fails = {"drivers_probe": errno.EIO}
+    with pytest.raises(RingupError, match="everything is as it was before"):
+        bind.carry_out(desktop.kernel, steps)
+    assert state(desktop) == [("", "none"), ("", "none")]
+
+
 @pytest.mark.parametrize("groups", [("", ""), ("12", "13")], ids=["no IOMMU", "a group each"])
 def test_functions_of_the_slot_go_without_a_common_group_too(machine, groups):
     machine.add(driver="amdgpu", group=groups[0])
