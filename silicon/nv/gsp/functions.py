@@ -288,6 +288,7 @@ def extent(function: int, body: bytes) -> int:
 def carry_out(session: Session, call: Call) -> Answer | None:
     """Carry a call out. Raises `QueueError` for a body that is too short, and for a call that came too early."""
     row = ROWS.get(call.function)
+    session.note("call", hex(call.function) if row is None else row.name)
     if row is None:
         session.manager.unmodelled[f"call {call.function:#x}"] += 1
         session.note("unmodelled", f"call {call.function:#x} of {len(call.body)} bytes")
