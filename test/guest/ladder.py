@@ -26,6 +26,7 @@ import vulkan_rung
 import watchers
 from climbers import MI300X, NAVI31, NAVI48, Climber
 from machine import Guest
+from order_beside import compare
 from served import Served
 
 from ringup.tools.common.paths import cache_folder
@@ -231,7 +232,7 @@ def test_the_kernel_still_does_what_the_repositorys_records_show(story, tmp_path
     still does the same, step by step and value by value.
     """
     split_log.split(story.served.log_path, tmp_path, "made anew")
-    found = order_beside_linux.differences(
+    found = compare.differences(
         order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
     )
     # "neither" marks steps that only our driver takes. The kernel's timer-driven steps come earlier or later among the

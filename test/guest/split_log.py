@@ -81,17 +81,17 @@ def text(entry: Entry) -> str:
     return f"{entry.block} {entry.kind} {entry.text}"
 
 
-def cold_start(path: Path) -> list[Entry]:
-    """Return the entries of card 0 from loading the driver until it is idle. From a log without those remarks, return
-    all.
+def cold_start(path: Path, loaded: str = LOADED) -> list[Entry]:
+    """Return the entries of card 0 from loading the driver, which the remark `loaded` says, until the next remark. From
+    a log without it, return all.
 
     Raises `TransportError` when the file is not a log.
     """
     entries, remarks = read(path)
-    if LOADED not in remarks:
+    if loaded not in remarks:
         return entries
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    start = lines.index(f"# {LOADED}\n")
+    start = lines.index(f"# {loaded}\n")
     end = next((at for at, line in enumerate(lines) if at > start and line.startswith("# ")), len(lines))
     before, found = (sum(not line.startswith("#") for line in lines[1:at]) for at in (start, end))
     return [entry for entry in entries[before:found] if entry.card == 0]
@@ -111,8 +111,8 @@ def pieces(entries: Sequence[Entry]) -> Iterator[tuple[Piece, Sequence[Entry]]]:
         yield piece, entries[start:end]
 
 
-def shortened(entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the lines of entries. A long run becomes its first entries and a remark."""
+def shortened(entries: Iterable[Entry], bulks: Sequence[Bulk] = BULK) -> Iterator[str]:
+    """Yield the lines of entries. A long run of one of `bulks` becomes its first entries and a remark."""
     run: list[Entry] = []
     kind: Bulk | None = None
 
@@ -124,7 +124,7 @@ def shortened(entries: Iterable[Entry]) -> Iterator[str]:
         run.clear()
 
     for entry in entries:
-        now = next((bulk for bulk in BULK if bulk.match.fullmatch(text(entry))), None)
+        now = next((bulk for bulk in bulks if bulk.match.fullmatch(text(entry))), None)
         if now is not kind:
             yield from close()
             kind = now

@@ -10,6 +10,7 @@ from pathlib import Path
 import order_beside_linux as order
 import pytest
 import split_log
+from order_beside import compare
 
 from ringup.tools.cards import access_log
 
@@ -43,7 +44,7 @@ def ours():
 
 
 def test_every_difference_is_explained_and_every_explanation_is_needed(known, kernel, ours):
-    open_ones, stale = order.unexplained(known, order.differences(known, kernel, ours))
+    open_ones, stale = compare.unexplained(known, compare.differences(known, kernel, ours))
     assert [str(difference) for difference in open_ones] == []
     assert stale == []
 
@@ -58,7 +59,7 @@ def test_a_step_in_another_place_is_found(known, kernel):
     moved = order.Bringup(list(kernel.acts), dict(kernel.writes))
     on = next(at for at, act in enumerate(moved.acts) if act == "gc write gc.CP_MEC_RS64_CNTL = 0x3c000000")
     moved.acts.insert(0, moved.acts.pop(on))
-    found = order.differences(known, kernel, moved)
+    found = compare.differences(known, kernel, moved)
     # Steps that only our driver takes are in neither list.
     assert {row.kind for row in found} == {"neither", "swapped"}
     pairs = {row.names for row in found if row.kind == "swapped"}
@@ -67,7 +68,7 @@ def test_a_step_in_another_place_is_found(known, kernel):
 
 def test_a_register_with_another_value_is_found(known, kernel):
     changed = order.Bringup(kernel.acts, kernel.writes | {"gc.TCP_CNTL": [0]})
-    found = [row for row in order.differences(known, kernel, changed) if row.kind == "values"]
+    found = [row for row in compare.differences(known, kernel, changed) if row.kind == "values"]
     assert [row.names for row in found] == [("gc.TCP_CNTL",)]
 
 
@@ -83,7 +84,7 @@ def test_a_register_with_another_value_is_found(known, kernel):
 )
 def test_a_read_that_pushes_posted_writes_is_missed(known, kernel, ours, lacks, told):
     without = order.Bringup([act for act in ours.acts if not act.startswith(lacks)], ours.writes)
-    open_ones, _ = order.unexplained(known, order.differences(known, kernel, without))
+    open_ones, _ = compare.unexplained(known, compare.differences(known, kernel, without))
     assert ("unpushed", (told,)) in [(row.kind, row.names) for row in open_ones]
 
 
@@ -112,7 +113,7 @@ def test_firmware_is_loaded_in_the_kernels_order(kernel, ours):
 
 def test_the_page_shows_the_tables_as_they_are(known):
     page = order.PAGE.read_text(encoding="utf-8")
-    assert order.paged(page, known) == page, "run test/support/order_beside_linux.py --page"
+    assert compare.paged(page, known) == page, "run test/support/order_beside_linux.py --page"
 
 
 # --- the logs ---------------------------------------------------------------------------------------------------------

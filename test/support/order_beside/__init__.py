@@ -1,0 +1,1 @@
+"""Our bring-up beside that of other drivers: how it is compared, and NVIDIA's cards."""
