@@ -8,7 +8,7 @@
 #   make mutants   change important lines one by one and check that a test notices
 #   make guest     our transports and driver, and Linux's amdgpu on virtual cards, with a real kernel in an emulator
 #   make nvidia    Linux's nouveau and NVIDIA's kernel modules on virtual NVIDIA cards, in the same emulator, ringup's
-#                  driver over these modules, and tinygrad's
+#                  driver over these modules and in turn with them, and tinygrad's
 #   make bench     measure ringup and tinygrad
 #   make fresh     the demo and the suite in a new minimal Debian 12, in a clean clone; needs root
 #   make lint      ruff and mypy
@@ -88,7 +88,7 @@ guest: setup
 NVIDIA_CHIPS ?=
 nvidia: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -v --durations=5 \
-	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder -m "$(GUEST_TESTS)" test/guest/nvidia.py test/guest/nvidia_modules.py test/guest/nvidia_nodes.py test/silicon/nv/peer -k "$(NVIDIA_CHIPS)"
+	  -n $(GUESTS) --dist loadscope --no-loadscope-reorder -m "$(GUEST_TESTS)" test/guest/nvidia.py test/guest/nvidia_modules.py test/guest/nvidia_nodes.py test/guest/nvidia_bare.py test/silicon/nv/peer -k "$(NVIDIA_CHIPS)"
 
 # The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
 # quarter of an hour.

@@ -21,6 +21,7 @@ import llama_rung
 import pytest
 import vulkan_rung
 from machine import Guest
+from order_beside import nvidia as order
 from served import Served
 
 ALL = ("ga102", "tu102", "ad102")
@@ -40,6 +41,9 @@ SCRIPT = "/run/guest/nouveau_moves.py"
 LATER_SUITE = "trixie-backports"
 # cards that a test plugs in beside the first one
 MORE = {"ga102": ("tu102",)}
+# remarks in the card's log
+LOADED, UNLOADED = order.REMARKS["nouveau"]
+IDLE = "nouveau is idle"
 WAITS = "/run/guest/waits.log"
 MOVED = [f"right in place {place}" for place in (2, 4, 2, 4)]
 # as the kernel names the architecture: PMC_BOOT_0
@@ -73,7 +77,7 @@ class Story:
     def load(self) -> None:
         """Load the driver, and collect the kernel's messages until it has its node or has given up."""
         self.guest.dmesg()
-        self.served.mark("nouveau is loaded")
+        self.served.mark(LOADED)
         self.guest.check("modprobe nouveau", LOAD_S)
         end, self.log = time.monotonic() + 60, ""
         while not re.search(r"Initialized nouveau|failed with error", self.log) and time.monotonic() < end:
@@ -81,7 +85,7 @@ class Story:
             time.sleep(0.2)
         time.sleep(1)
         self.log += self.guest.dmesg()
-        self.served.mark("nouveau is idle")
+        self.served.mark(IDLE)
 
     def hears(self, pattern: str) -> None:
         """Wait until the kernel has printed a message, one of those since `log` was emptied."""
@@ -295,7 +299,7 @@ def test_rung_02_two_cards_work_side_by_side(story):
 
 def reloads(story: Story) -> None:
     story.guest.dmesg()
-    story.served.mark("nouveau is unloaded")
+    story.served.mark(UNLOADED)
     story.guest.check("modprobe -r nouveau", LOAD_S)
     assert story.runs() == (False, False)
     device = f"/sys/bus/pci/devices/{story.guest.address(1)}"

@@ -19,6 +19,7 @@ from typing import Any
 import boot_files
 import pytest
 from machine import Guest
+from order_beside import nvidia as order
 from served import Served
 
 from ringup.compiler.isa.sass import assembly, cubin, cubin_write
@@ -58,6 +59,8 @@ ADDS = """
   [B------:R-:W-:Y:S02] STORE [R2], R4
   EXIT
 """
+# remarks in the card's log
+LOADED, UNLOADED = order.REMARKS["modules"]
 # what the modules say of themselves
 THERE = re.compile(r"NVRM: loading NVIDIA UNIX Open Kernel Module|nvidia-uvm: (Loaded|Unloaded) the UVM driver")
 
@@ -79,6 +82,28 @@ class Story:
         self.served.mark(f"a client: {what}")
         script = boot_files.HERE / f"modules/{client}.py"
         return json.loads(self.guest.check(f"{sys.executable} {script} {what}", CLIENT_S))
+
+    def load(self) -> None:
+        """Load nvidia.ko, and initialise the adapter; it stays so while its node is open, and clients need not wait."""
+        self.served.mark(LOADED)
+        self.guest.check(f"modprobe drm && insmod {self.modules}/nvidia.ko")
+        self.guest.check("mknod -m 666 /dev/nvidia0 c 195 0")
+        self.guest.check("(exec sleep 100000 3<>/dev/nvidia0 >/dev/null 2>&1) & echo $! >/run/holder")
+        self.guest.wait_for("[ -e /proc/$(cat /run/holder)/fd/3 ]", CLIENT_S)
+        self.served.mark("the adapter is initialised")
+
+    def go(self, *others: str) -> None:
+        """Stop the adapter, and unload nvidia.ko after the other modules that use it. Nothing of it may be left."""
+        self.served.mark(UNLOADED)
+        self.guest.check("kill $(cat /run/holder); rm -f /dev/nvidia0")
+        # The adapter stops while the node is closed; then only the other modules hold this one.
+        self.guest.wait_for(f"[ $(cat /sys/module/nvidia/refcnt) -le {len(others)} ]", CLIENT_S)
+        self.guest.dmesg()
+        self.guest.check(f"rmmod {' '.join(others)} nvidia", CLIENT_S)
+        self.served.mark("the modules are gone")
+        assert self.complaints() == []
+        card = self.served.cards[0]
+        assert self.served.call(lambda: (card.gsp.riscv_active, card.protected.up)) == (False, False)
 
     def complaints(self) -> list[str]:
         """Return what the modules print that is more than that they are there."""
@@ -112,11 +137,7 @@ def nothing_wrong(story: Story) -> Iterator[None]:
 
 def test_rung_05_nvidias_kernel_modules_initialise_the_adapter(story):
     story.guest.plug(story.served.sockets[0], 1)
-    story.served.mark("the modules are loaded")
-    story.guest.check(f"modprobe drm && insmod {story.modules}/nvidia.ko")
-    # The adapter stays initialised while its node is open, so that clients need not wait for that.
-    story.guest.check("mknod -m 666 /dev/nvidia0 c 195 0")
-    story.guest.check("(exec sleep 100000 3<>/dev/nvidia0 >/dev/null 2>&1) & echo $! >/run/holder")
+    story.load()
     assert story.complaints() == []
     told = story.asks("card")
     assert story.complaints() == []
@@ -225,12 +246,4 @@ def test_rung_06_an_access_that_nobody_can_serve_is_cancelled(story):
 
 
 def test_rung_05_the_modules_go(story):
-    story.guest.check("kill $(cat /run/holder)")
-    # The adapter stops while the node is closed; then only nvidia-uvm holds the module.
-    story.guest.wait_for("[ $(cat /sys/module/nvidia/refcnt) -le 1 ]", CLIENT_S)
-    story.guest.dmesg()
-    story.served.mark("the modules are unloaded")
-    story.guest.check("rmmod nvidia-uvm nvidia", CLIENT_S)
-    assert story.complaints() == []
-    card = story.served.cards[0]
-    assert story.served.call(lambda: (card.gsp.riscv_active, card.protected.up)) == (False, False)
+    story.go("nvidia-uvm")

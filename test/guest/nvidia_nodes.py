@@ -1,6 +1,6 @@
 """Rung 9 of the NVIDIA ladder: ringup's own driver, `nvidia:0`, over NVIDIA's open kernel modules and a virtual card.
 
-`modules/nodes_client.py` uses the driver in the guest; no library of NVIDIA's is there. Programs are made by ringup's
+`modules/card_client.py` uses the driver in the guest; no library of NVIDIA's is there. Programs are made by ringup's
 assembler: what ptxas makes may not run on a virtual card (docs/sass.md). The tests build on each other, in this order:
 nodes that lack, what the card is, memory, copies, kernels, queues, trouble, several processes, users. The card may
 record no violation and no fault but those that a test causes, and the modules may complain of nothing else.
@@ -30,7 +30,8 @@ from ringup.tools.common.paths import cache_folder
 ALL = ("ga102", "tu102", "ad102")
 # TIMEOUT: a minute on two slow cores, and whatever else the machine does
 RUN_S, LOAD_S = 600.0, 900.0
-CLIENT = boot_files.HERE / "modules/nodes_client.py"
+NAME = "nvidia:0"
+CLIENT = boot_files.HERE / "modules/card_client.py"
 # allocations and frees of one test
 CYCLES = 200
 # squares: numbers below the second argument; turn: shared memory turns 256 numbers around; stack: local memory;
@@ -126,7 +127,7 @@ class Story:
         """Let the client do something, and return what it prints."""
         self.served.mark(f"ringup: {what}")
         doing, _, more = what.partition(" ")
-        done = self.forks.run(f"{CLIENT} {doing} {self.code} {more}", RUN_S)
+        done = self.forks.run(f"{CLIENT} {NAME} {doing} {self.code} {more}", RUN_S)
         assert done.status == 0, done.output
         return json.loads(done.output.splitlines()[-1])
 
@@ -137,7 +138,7 @@ class Story:
     def begins(self, name: str, words: str) -> None:
         """Start the client in the background; /run/guest/NAME.pid and NAME.out are its own."""
         self.guest.check(
-            f"cd {boot_files.CHECKOUT} && {{ HOME=/root setsid {sys.executable} {CLIENT} {words} "
+            f"cd {boot_files.CHECKOUT} && {{ HOME=/root setsid {sys.executable} {CLIENT} {NAME} {words} "
             f"> /run/guest/{name}.out 2>&1 < /dev/null & echo $! > /run/guest/{name}.pid; }}"
         )
 
@@ -222,6 +223,7 @@ def test_rung_09_what_the_card_is(story):
 
 def test_rung_09_memory_of_all_kinds(story):
     assert set(story.does("kinds").values()) == {True}
+    assert story.does("unaligned") is True
     before, with_one, after = story.does(f"cycles {CYCLES}")
     assert before - with_one >= 3 << 20
     assert after == before
@@ -352,10 +354,10 @@ def test_rung_09_a_user_needs_the_nodes_only(story):
         story.guest.check(f"chmod 600 /dev/{node}")
         row = next(row for row in json.loads(story.guest.check(command, RUN_S)) if row["name"] == "nvidia:0")
         assert f"no permission for /dev/{node}" in row["skipped"]
-        refused = story.guest.run(f"{user} {CLIENT} works {code}", RUN_S)
+        refused = story.guest.run(f"{user} {CLIENT} {NAME} works {code}", RUN_S)
         assert f"PermissionNeeded: opening nvidia:0: no permission for /dev/{node}" in refused.output
         story.guest.check(f"chmod 666 /dev/{node}")
-    assert json.loads(story.guest.check(f"{user} {CLIENT} works {code}", RUN_S).splitlines()[-1]) is True
+    assert json.loads(story.guest.check(f"{user} {CLIENT} {NAME} works {code}", RUN_S).splitlines()[-1]) is True
     assert story.complaints() == []
 
 

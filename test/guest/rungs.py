@@ -28,7 +28,7 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
-# of nvidia.py, nvidia_modules.py and nvidia_nodes.py
+# of nvidia.py, nvidia_modules.py, nvidia_nodes.py and nvidia_bare.py
 NVIDIA_RUNGS = {
     1: "nouveau with made-up GSP firmware has its DRM node",
     2: "copies, fences, unload, sleep, two cards, a hung channel, page faults",
@@ -39,6 +39,7 @@ NVIDIA_RUNGS = {
     7: "other releases: a newer kernel's nouveau with GSP 570.144",
     8: "another user-space driver: tinygrad's, on a card in process",
     9: "ringup's own driver, nvidia:0, over NVIDIA's open kernel modules",
+    10: "ringup's own driver on the bare card, in turn with nouveau and with these modules",
 }
 NVIDIA_IN_PART = {
     3: "NVK 25.0 has no matrix instructions",
@@ -46,7 +47,7 @@ NVIDIA_IN_PART = {
     7: "nouveau with GSP 570.144; NVIDIA's modules of another release are not tried",
 }
 # files whose guests have one chip each
-BY_CHIP = ("ladder.py", "nvidia.py", "nvidia_modules.py", "nvidia_nodes.py")
+BY_CHIP = ("ladder.py", "nvidia.py", "nvidia_modules.py", "nvidia_nodes.py", "nvidia_bare.py")
 IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 

@@ -1,8 +1,10 @@
-"""Runs in a guest: ringup's own driver on a card that NVIDIA's open kernel modules drive, `nvidia:0`.
+"""Runs in a guest: ringup's own driver on a card that NVIDIA's open kernel modules drive, `nvidia:0`, or on a bare one,
+`pci:0000:01:00.0`.
 
-    nodes_client.py DOING CODE [WORDS]    print what was seen as JSON; CODE: a cubin for the card
+    card_client.py CARD DOING CODE [WORDS]    print what was seen as JSON; CODE: a cubin for the card
+    card_client.py CARD DOING,DOING CODE      several in turn on the card that is opened once; JSON by their names
 
-The functions below are what can be done. `nvidia_nodes.py` knows what is right.
+The functions below are what can be done. `nvidia_nodes.py` and `nvidia_bare.py` know what is right.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from typing import Any
 import ringup
 from ringup.errors import OutOfMemory, RingupError
 
-NAME = "nvidia:0"
 MIB, PAGE = 1 << 20, 4096
 # nothing is mapped there
 NOWHERE = 0x70_0000_0000
@@ -44,8 +45,8 @@ def failed(work: Callable[[], object]) -> list[str]:
 class Card:
     """The card with the kernels of the cubin."""
 
-    def __init__(self, code: str) -> None:
-        self.card = ringup.open(NAME)
+    def __init__(self, name: str, code: str) -> None:
+        self.card = ringup.open(name)
         self.program = self.card.load(Path(code).read_bytes(), "kernels")
         self.random = random.Random(4)
 
@@ -103,12 +104,14 @@ class Card:
                 copy.fill(pinned, 0x01020304, size_bytes=4096).wait()
                 said["filled"] = pages[:4096] == b"\4\3\2\1" * 1024 and pages[4096:] == data[4096:8192]
             pages.close()
-            # it begins and ends within pages
-            array = bytearray(data)
-            with self.card.pin(memoryview(array)[3:8191]) as pinned:
-                copy.copy_buffer(seen, pinned).wait()
-                said["unaligned"] = copy.download(seen, size_bytes=8188) == data[3:8191]
         return said
+
+    def unaligned(self) -> Any:
+        """Pin memory that begins and ends within pages, which NVIDIA's driver lets its card reach."""
+        array = bytearray(self.random.randbytes(9000))
+        with self.card.alloc(9000) as seen, self.card.pin(memoryview(array)[3:8191]) as pinned:
+            self.card.copy.copy_buffer(seen, pinned).wait()
+            return self.card.copy.download(seen, size_bytes=8188) == array[3:8191]
 
     def cycles(self, times: str) -> Any:
         """Allocate and free, so many times; return the free memory before, with one buffer, and after."""
@@ -332,7 +335,7 @@ class Card:
 
     def twice(self) -> Any:
         """Open the card a second time in this process; close it twice."""
-        other = Card(sys.argv[2])
+        other = Card(self.card.name, sys.argv[3])
         said = [other.works(), self.works()]
         other.card.close()
         other.card.close()
@@ -363,9 +366,10 @@ def _acquire(stream: Any, gpu_va: int, value: int) -> list[int]:
 
 def main(words: list[str]) -> int:
     """Do what the first word says."""
-    doing, code, *more = words
-    card = Card(code)
-    said = getattr(card, doing)(*more)
+    name, doing, code, *more = words
+    card = Card(name, code)
+    several = doing.split(",")
+    said = getattr(card, doing)(*more) if len(several) == 1 else {one: getattr(card, one)() for one in several}
     card.card.close()
     sys.stdout.write(json.dumps(said) + "\n")
     return 0
