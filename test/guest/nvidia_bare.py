@@ -163,6 +163,7 @@ def test_rung_10_ours_over_vfio_between_two_loads_of_nouveau(story):
     story.nouveau_works()
 
 
+@pytest.mark.long
 def test_rung_10_ours_is_killed_over_vfio(story):
     """The kernel resets the function when the process is gone. nouveau stays loaded: the card is taken from it."""
     story.ringup(f"bind {story.address}")
@@ -207,8 +208,8 @@ def test_rung_10_ours_between_two_loads_of_nvidias_modules(story):
 BESIDE = r"GSP-RM: starts|call: (system information|registry)|interrupts: GSP's is .*"
 
 
-@pytest.mark.parametrize("story", [order.CHIP], indirect=True, scope="module")
 @pytest.mark.parametrize("driver", order.OTHERS)
+@pytest.mark.parametrize("story", [order.CHIP], indirect=True, scope="module")
 def test_rung_10_the_others_take_the_steps_that_the_repositorys_records_show(story, driver, tmp_path):
     """`test_order_beside_others.py` compares our driver with these records."""
     order.cut(story.served.log_path, driver, tmp_path)
