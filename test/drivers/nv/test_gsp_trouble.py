@@ -161,7 +161,7 @@ def test_work_of_a_gsp_rm_that_stays_silent_ends_before_the_bus_is_taken(bare, c
     card.close()
     assert not card.device.config.read(COMMAND, 2) & MASTER
     card.device.faults.clear()
-    assert bare(chip, model=card.device).info.found.startswith("nothing is protected")
+    assert bare(chip, model=card.device).info.found.startswith("cold")
 
 
 def test_a_gsp_rm_that_crashes_is_an_error_and_started_anew(bare):
@@ -336,7 +336,7 @@ def test_an_interrupt_while_the_booter_runs_leaves_no_gsp_rm(bare, virtual_card,
         bare(model=model)
     monkeypatch.undo()
     assert not model.config.read(COMMAND, 2) & MASTER
-    assert bare(model=model).info.found.startswith("nothing is protected")
+    assert bare(model=model).info.found.startswith("cold")
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_an_interrupt_while_gsp_rm_ends_does_not_free_its_memory_before(bare, mo
     with pytest.raises(KeyboardInterrupt):
         card.close()
     monkeypatch.undo()
-    assert bare(chip, model=card.device).info.found.startswith("nothing is protected")
+    assert bare(chip, model=card.device).info.found.startswith("cold")
 
 
 def test_another_reset_is_refused(bare):
