@@ -19,7 +19,7 @@ from ringup.drivers.left import HELD, AsFound, LeftReport, Rest, from_first, set
 from ringup.drivers.nv.bus import timer
 from ringup.drivers.nv.bus.chips import Boot
 from ringup.drivers.nv.bus.registers import Block, Registers
-from ringup.drivers.nv.gsp import boot, fsp, layout
+from ringup.drivers.nv.gsp import boot, crash_queue, fsp, layout
 from ringup.drivers.nv.gsp.falcon import GSP, SEC2, Falcon
 from ringup.drivers.nv.gsp.running import Running
 from ringup.drivers.nv.lifecycle import firmware
@@ -161,6 +161,7 @@ class LeftNvidia(AsFound):
             ("bus", lambda: left.bus(self)),
             ("state", lambda: self._state(left)),
             ("registers", lambda: self._registers(left)),
+            ("crash reports", lambda: self._crashes(left)),
         ]
         left.take(self.device, steps)
         left.unknown.append(NOT_UP if left.state == Found.COLD.value else ONLY_GSP_RM)
@@ -202,6 +203,15 @@ class LeftNvidia(AsFound):
             shown[engine.name] = {name: f"{value:#x}" for name, value in processor.describe()}
         shown["GSP"]["RISC-V core"] = "runs" if Falcon(self.registers, GSP).riscv_active else "does not run"
         shown["GSP"]["NV_PGSP_QUEUE_HEAD"] = f"{int(block.read(NV_PGSP_QUEUE_HEAD)):#x}"
+
+    def _crashes(self, left: LeftNvidiaReport) -> None:
+        """Add what GSP's processor reports of its end; only its holder may move the port through which that is read."""
+        if not self.own:
+            left.unknown.append("crash reports of GSP: they are read through a port that belongs to the card's holder")
+            return
+        seen = crash_queue.read(Falcon(self.registers, GSP))
+        left.faults += map(str, seen.reports)
+        left.unknown += seen.unread
 
 
 LEFT = LeftNvidia

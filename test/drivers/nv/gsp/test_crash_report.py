@@ -7,8 +7,11 @@ import struct
 
 import pytest
 
+from ringup.drivers import select
 from ringup.drivers.nv.bus.registers import Registers
 from ringup.drivers.nv.gsp.crash_report import MAX_REPORTS, decode
+from ringup.drivers.nv.lifecycle.inspect import Found
+from ringup.drivers.transport.linux.readonly import ReadOnly
 from ringup.errors import DeviceHung
 
 # nv-crashcat.h, NV_CRASHCAT_PACKET_HEADER: signature 0xdead in 15:0, version 1 in 19:16, units of 8 bytes in 21:20, the
@@ -194,3 +197,16 @@ def test_what_cannot_be_read_is_one_line(bare, told):
         report = card.report()
         assert not report.crashes
         assert [said in line for line in report.unread] == [True] * bool(said), report.unread
+
+
+def test_a_card_that_was_left_after_a_crash_tells_it(bench, told):
+    one = bench("ga102")
+    one.start().running.gsp.reset()
+    one.card.kill_holder()
+    data = packed(REPORT, *PANIC, STACK, 1, 2, 3)
+    told(bytes(0x800) + data, WAYFINDER, place_of(2, 0x800), 0, len(data), 0)
+    report = select.left(one.card).examine()
+    assert report.state == Found.DIRTY.value
+    assert "kernel panic: assertion failed at 0x4000" in report.faults[0]
+    seen = select.left(ReadOnly.of(one.card), own=False).examine("process 4711")
+    assert (seen.faults, "a port that belongs to the card's holder" in seen.unknown[0]) == ([], True)
