@@ -33,6 +33,7 @@ ROWS = {
         _row("VOLTA_USERMODE_A", Kind.USERMODE, (Kind.SUBDEVICE,), None, required=False),
         _row("TURING_USERMODE_A", Kind.USERMODE, (Kind.SUBDEVICE,), None, required=False),
         _row("AMPERE_USERMODE_A", Kind.USERMODE, (Kind.SUBDEVICE,), None, required=False),
+        _row("HOPPER_USERMODE_A", Kind.USERMODE, (Kind.SUBDEVICE,), params.NV_HOPPER_USERMODE_A_PARAMS, required=False),
         _row("NV_CONFIDENTIAL_COMPUTE", Kind.CONFIDENTIAL, (Kind.CLIENT,), params.NV_CONFIDENTIAL_COMPUTE_ALLOC_PARAMS, required=True),
     )
 }  # fmt: skip
@@ -42,4 +43,5 @@ DOORBELLS = {
     "ga100": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
     "ga102": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
     "ad102": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A"),
+    "gh100": ("VOLTA_USERMODE_A", "TURING_USERMODE_A", "AMPERE_USERMODE_A", "HOPPER_USERMODE_A"),
 }

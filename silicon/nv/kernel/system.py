@@ -69,10 +69,7 @@ class VirtualKernel:
         if release not in RELEASES:
             raise NotSupported(f"the virtual kernel's driver is one of {', '.join(RELEASES)}, not {release}")
         if card.chip.name not in DOORBELLS:
-            raise NotSupported(
-                f"the virtual kernel's driver writes page tables of version 2, and knows {', '.join(DOORBELLS)}, "
-                f"not {card.chip.name}"
-            )
+            raise NotSupported(f"the virtual kernel's driver knows {', '.join(DOORBELLS)}, not {card.chip.name}")
         card.hold()
         self.card, self.release = card, release
         self.machine = _machine(card, release)

@@ -1,6 +1,7 @@
 """Page tables that the kernel's driver writes, in the format that `memory/gmmu.py` walks.
 
-Source: NV_MMU_VER2_PDE, _DUAL_PDE and _PTE in open-gpu-doc, manuals/volta/gv100/dev_mmu.ref.txt.
+Source: NV_MMU_VER2_PDE, _DUAL_PDE and _PTE in open-gpu-doc, manuals/volta/gv100/dev_mmu.ref.txt; NV_MMU_VER3_* in
+dev_mmu.h of gh100.
 """
 
 from __future__ import annotations
@@ -9,13 +10,10 @@ import struct
 from collections.abc import Callable, Iterator
 
 from ringup.silicon.nv.kernel.heap import Heap
-from ringup.silicon.nv.memory.formats import FORMATS
 from ringup.silicon.nv.memory.gmmu import BIG_SHIFT, HUGE_SHIFT, SMALL_SHIFT, Aperture, Directory, Gmmu
 
-LEVELS = FORMATS[2].levels
-DUAL = len(LEVELS) - 1
 TABLE_BYTES = 4096
-VALID, VOLATILE, READ_ONLY = 1 << 0, 1 << 3, 1 << 6
+VALID, VOLATILE = 1 << 0, 1 << 3
 # a directory entry's aperture: video memory
 TABLE_IN_VIDEO = 1 << 1
 BIG_PER_TABLE, SMALL_PER_TABLE = 1 << HUGE_SHIFT - BIG_SHIFT, 1 << HUGE_SHIFT - SMALL_SHIFT
@@ -45,7 +43,8 @@ class PageTables:
     """The page tables of one address space. They lie in memory of the card that `heap` gives."""
 
     def __init__(self, heap: Heap, write: Callable[[int, bytes], None], gmmu: Gmmu) -> None:
-        self._heap, self._write, self._gmmu = heap, write, gmmu
+        self._heap, self._write, self._gmmu, self._format = heap, write, gmmu, gmmu.format
+        *self._upper, self._last = self._format.levels
         # the tables, by level and by the address that they begin with, and the tables of big pages
         self._tables: dict[tuple[int, int], int] = {}
         self._big: dict[int, int] = {}
@@ -68,10 +67,11 @@ class PageTables:
         """Map contiguous memory; return the runs of pages, for `clear`."""
         runs = pages_of(gpu_va, address, size_bytes)
         entry = VALID | aperture << 1 | (VOLATILE if aperture is not Aperture.VIDEO else 0)
-        entry |= READ_ONLY if read_only else 0
+        entry |= self._format.user | (1 << self._format.read_only if read_only else 0)
+        field = self._format.video if aperture is Aperture.VIDEO else self._format.system
         for start, shift, count in runs:
             first = address + start - gpu_va
-            self._put(start, shift, [entry | first + (n << shift) >> 12 << 8 for n in range(count)])
+            self._put(start, shift, [entry | field.put(first + (n << shift)) for n in range(count)])
         self._flush()
         return runs
 
@@ -112,30 +112,30 @@ class PageTables:
     def _dual(self, gpu_va: int) -> int:
         """Return where the entry of the lowest directory is; make the directories above it."""
         table = self.root
-        for level, (shift, bits) in enumerate(LEVELS[:DUAL]):
+        for level, (shift, bits) in enumerate(self._upper):
             key = level, gpu_va >> shift
             below = self._tables.get(key)
             if below is None:
                 below = self._tables[key] = self._new()
                 at = table + 8 * (gpu_va >> shift & (1 << bits) - 1)
-                self._write(at, struct.pack("<Q", TABLE_IN_VIDEO | below >> 12 << 8))
+                self._write(at, struct.pack("<Q", TABLE_IN_VIDEO | self._format.video.put(below)))
             table = below
-        shift, bits = LEVELS[DUAL]
+        shift, bits = self._last
         return table + 16 * (gpu_va >> shift & (1 << bits) - 1)
 
     def _below(self, gpu_va: int, dual: int, *, big: bool) -> int:
         """Return the table of big or of small pages below an entry of the lowest directory."""
-        where = gpu_va >> HUGE_SHIFT
-        table = self._big.get(where) if big else self._tables.get((DUAL, where))
+        where, lowest = gpu_va >> HUGE_SHIFT, len(self._upper)
+        table = self._big.get(where) if big else self._tables.get((lowest, where))
         if table is None:
             table = self._new()
             if big:
                 self._big[where] = table
             else:
-                self._tables[DUAL, where] = table
+                self._tables[lowest, where] = table
         # a page of 2 MiB may have been there in between
         if big:
-            self._write(dual, struct.pack("<Q", TABLE_IN_VIDEO | table >> 8 << 4))
+            self._write(dual, struct.pack("<Q", TABLE_IN_VIDEO | self._format.big.put(table)))
         else:
-            self._write(dual + 8, struct.pack("<Q", TABLE_IN_VIDEO | table >> 12 << 8))
+            self._write(dual + 8, struct.pack("<Q", TABLE_IN_VIDEO | self._format.video.put(table)))
         return table

@@ -59,7 +59,7 @@ class Gmmu:
     """Walks page tables, and keeps translations until they are invalidated. `version`: of their format."""
 
     def __init__(self, memory: PhysicalMemory, version: int = 2) -> None:
-        self._memory, self._format = memory, FORMATS[version]
+        self._memory, self.format = memory, FORMATS[version]
         self._cache: dict[Directory, dict[tuple[int, int], Mapping]] = {}
         # grows with each invalidation
         self.epoch = 0
@@ -75,7 +75,7 @@ class Gmmu:
         self.epoch += 1
         end = first + size_bytes
         for directory in [one for one in self._cache if chosen(one)]:
-            if first == 0 and end >= 1 << self._format.address_bits:
+            if first == 0 and end >= 1 << self.format.address_bits:
                 del self._cache[directory]
                 continue
             cached = self._cache[directory]
@@ -84,7 +84,7 @@ class Gmmu:
 
     def find(self, directory: Directory, gpu_va: int, *, write: bool) -> Mapping | Missing:
         """Return the page of an address. Only valid translations are cached."""
-        if gpu_va >> self._format.address_bits:
+        if gpu_va >> self.format.address_bits:
             return Missing(Kind.PDE_SIZE)
         cached = self._cache.setdefault(directory, {})
         found: Mapping | Missing | None = None
@@ -102,7 +102,7 @@ class Gmmu:
 
     def _walk(self, directory: Directory, gpu_va: int) -> Mapping | Missing:
         aperture, table = directory
-        *upper, (last_shift, last_bits) = self._format.levels
+        *upper, (last_shift, last_bits) = self.format.levels
         for shift, bits in upper:
             entry = self._entry(aperture, table + 8 * (gpu_va >> shift & (1 << bits) - 1))
             if entry & 1:
@@ -120,11 +120,11 @@ class Gmmu:
         if big & 1:
             return self._page(big, HUGE_SHIFT)
         if big >> 1 & 3:
-            table = self._format.big.of(big)
+            table = self.format.big.of(big)
             entry = self._entry(_table_aperture(big), table + 8 * (gpu_va >> BIG_SHIFT & 0x1F))
             if entry & 1:
                 return self._page(entry, BIG_SHIFT)
-            if entry >> 3 & 0x1F == self._format.no_small:
+            if entry >> 3 & 0x1F == self.format.no_small:
                 return Missing(Kind.PTE)
         if small >> 1 & 3:
             aperture, table = self._below(small)
@@ -138,7 +138,7 @@ class Gmmu:
         return int.from_bytes(self._memory.read(aperture, address, 8), "little")
 
     def _field(self, aperture: Aperture) -> Field:
-        return self._format.video if aperture is Aperture.VIDEO else self._format.system
+        return self.format.video if aperture is Aperture.VIDEO else self.format.system
 
     def _below(self, entry: int) -> tuple[Aperture, int]:
         aperture = _table_aperture(entry)
@@ -147,7 +147,7 @@ class Gmmu:
     def _page(self, entry: int, shift: int) -> Mapping:
         aperture = Aperture(entry >> 1 & 3)
         address = self._field(aperture).of(entry)
-        return Mapping(aperture, address >> shift << shift, shift, bool(entry >> self._format.read_only & 1))
+        return Mapping(aperture, address >> shift << shift, shift, bool(entry >> self.format.read_only & 1))
 
 
 def _table_aperture(entry: int) -> Aperture:

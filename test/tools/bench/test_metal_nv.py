@@ -60,6 +60,20 @@ def test_the_whole_check_runs_on_a_model_and_leaves_nothing(tmp_path):
     kernel.end()
 
 
+def test_on_hopper_all_of_the_check_runs_but_kernels(tmp_path):
+    """The model of that chip has no shader cores: a launch is an error of its channel."""
+    out = tmp_path / "report.json"
+    work, report = metal_nv.made("virtual:gh100@nvidia", out, small=True, say=lambda text: None)
+    assert metal_nv.run(work, report) != 0
+    whole, lines = steps_of(out)
+    assert {line["stage"] for line in lines} == set(range(13))
+    (failed,) = (line for line in lines if line["result"] == "failed")
+    assert (failed["step"], failed["stage"]) == ("vectors are added", 7)
+    assert "GR_CLASS_ERROR" in failed["error"]
+    assert {line["stage"] for line in lines if line["result"] == "ok"} == {0, 2, 3, 4, 5, 6, 7, 9, 12}
+    assert whole["summary"]["failed"] == 1
+
+
 @pytest.mark.parametrize(("card", "error"), [("virtual:ga999@nvidia", NoSuchCard), ("virtual:navi31", NotSupported)])
 def test_a_card_that_is_not_there_or_not_the_drivers_fails_and_is_reported(tmp_path, capsys, card, error):
     out = tmp_path / "report.json"

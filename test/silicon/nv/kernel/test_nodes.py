@@ -52,7 +52,7 @@ NONSTALL, DATALESS, HOST_EVENT = 0x08000000, 0x10000000, 35
 @pytest.mark.parametrize(
     ("chip", "release", "sm", "device"),
     [("tu102", "535.261.03", 0x705, 0x1E37), ("ga102", "555.58.02", 0x806, 0x2236), ("ad102", "550.163.01", 0x809, 0x26B9),
-     ("ga102", "575.64.05", 0x806, 0x2236)],
+     ("ga102", "575.64.05", 0x806, 0x2236), ("gh100", "535.261.03", 0x900, 0x2331)],
 )  # fmt: skip
 def test_a_process_copies_through_either_kind_of_address_space(machine, chip, release, sm, device):
     system = machine(chip, release)
