@@ -5,7 +5,7 @@ For commands that show what a card is, report on one that was left running, rese
 
 from __future__ import annotations
 
-import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -17,13 +17,12 @@ from ringup.drivers.transport.link import Link, best_link_of, link_of
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported, RingupError
 
-LOG = logging.getLogger(__name__)
 HELD = "driven by another process"
 D3HOT = 3
 SLEEP_US = 10_000  # D0 to D3hot. Source: PCI power management specification 1.2, table 5-6
 
 
-class AsFound:
+class AsFound(ABC):
     """One card as found. `own`: this process holds it, and may write to it; else its device refuses writes."""
 
     VENDOR: ClassVar[int]
@@ -43,9 +42,9 @@ class AsFound:
         if own:
             self._wake()
 
+    @abstractmethod
     def _wake(self) -> None:
         """Bring the function to D0, and let it decode memory; its bus mastering is off then."""
-        raise NotImplementedError
 
     @property
     def pci_ids(self) -> tuple[int, int, int, int, int]:
