@@ -305,7 +305,7 @@ def test_the_transport_lists_every_card_as_one_that_can_be_opened():
     bridges = ("", "@asm2464pd", "@asm2464pd-patched", "@asm2464pd-stock")
     names = {f"virtual:{name}{bridge}" for name in CHIPS for bridge in bridges} | {"virtual:mi300x"}
     names |= {"virtual:tu102", "virtual:ga100", "virtual:ga102", "virtual:ad102", "virtual:gh100", "virtual:gb202"}
-    names |= {f"virtual:{name}@nvidia" for name in ("tu102", "ga100", "ga102", "ad102")}
+    names |= {f"virtual:{name}@nvidia" for name in ("tu102", "ga100", "ga102", "ad102", "gh100")}
     assert {(found.name, found.skipped) for found in transport.find()} == {(name, "") for name in names}
 
 
