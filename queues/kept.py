@@ -18,11 +18,14 @@ FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
 
 
 class KeptMemory(NamedTuple):
-    """Memory of the card for a kept stream: its address, `write(at_bytes, data)` for the host, and how to free it."""
+    """Memory of the card for a kept stream: its address, `write(at_bytes, data)` for the host, and how to free it.
+    `view`: its bytes where the CPU has them mapped.
+    """
 
     gpu_va: int
     write: Callable[[int, bytes | bytearray], None]
     free: Callable[[], None]
+    view: memoryview | None = None
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ class Kept:
         fixups += [(in_args, self._args_at + at, value) for at, value in stream.arg_fixups]
         self._size_bytes = len(image)
         self._stride = -(-len(image) // ARGS_ALIGN) * ARGS_ALIGN
-        self.gpu_va, self._write, self._free = alloc(self._stride * copies)
+        self.gpu_va, self._write, self._free, self._view = alloc(self._stride * copies)
         self._version = 1
         self._places: list[KeptPlace] = []
         for at in range(0, self._stride * copies, self._stride):
@@ -86,6 +89,7 @@ class Kept:
             for form, byte, value in fixups:
                 form.pack(image, byte, value + (args_va >> form.shift))
             self._places.append(KeptPlace(self.gpu_va + at, at, bytearray(image)))
+        self._images = [place.image for place in self._places]
         self._next, self._lost = itertools.cycle(self._places).__next__, ""
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -101,8 +105,8 @@ class Kept:
             data = FORMATS[size_bytes].pack(value)
         except struct.error as error:
             raise ValueError(f"{size_bytes} bytes hold a whole number from 0 on, not {value!r}") from error
-        for place in self._places:
-            place.image[at_bytes : at_bytes + size_bytes] = data
+        for image in self._images:
+            image[at_bytes : at_bytes + size_bytes] = data
         self._version += 1
 
     def patch_args(self, at_bytes: int, data: bytes) -> None:
@@ -122,8 +126,8 @@ class Kept:
                 f"bytes {at_bytes} to {at_bytes + len(data)} lie outside"
                 f" {self._size_bytes - self._args_at} bytes of arguments"
             )
-        for place in self._places:
-            place.image[start:end] = data
+        for image in self._images:
+            image[start:end] = data
         self._version += 1
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
@@ -160,7 +164,7 @@ class Kept:
 
     def lose(self, how: str) -> None:
         """Forget the memory: its owner has lost it. Every later use raises an error with `how`."""
-        self._places, self._free = [], lambda: None
+        self._places, self._images, self._view, self._free = [], [], None, lambda: None
         self._lost = how
 
     def free(self) -> None:

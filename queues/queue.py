@@ -199,7 +199,7 @@ class Queue:
         """Use `parts` from now on. A queue that already has parts may have no work in flight on them."""
         commands, timeline, ring = parts.commands, parts.timeline, parts.ring
         self.name, self.commands, self.timeline, self.ring = parts.name, commands, timeline, ring
-        self._args, self._indirect, self._owner, self._inline = parts.args, parts.indirect, parts.owner, parts.inline
+        self._args, self._indirect, self.owner, self._inline = parts.args, parts.indirect, parts.owner, parts.inline
         self._kind = commands.kind
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
@@ -213,27 +213,27 @@ class Queue:
         self._fetch_bytes = 8 * len(pad) or 1
         self._fills = {n * len(pad): commands.padding(n) for n in range(8)}
         self._call_period = math.lcm(commands.call_period, self._fetch_bytes)
-        self._waits: list[Point] = []
+        self.waits: list[Point] = []
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
 
     def wait_for(self, point: Point) -> None:
         """Make every later submission wait for a point of another queue or card."""
-        self._owner.check()
+        self.owner.check()
         check_point(point)
-        self._waits.append(point)
+        self.waits.append(point)
 
     @property
     def clear_ahead(self) -> bool:
         """Whether a submission would start at once: no work is in flight, and the queue waits for no point."""
         timeline = self.timeline
-        return not self._waits and (timeline.known == timeline.last or timeline.idle)
+        return not self.waits and (timeline.known == timeline.last or timeline.idle)
 
     def admit(self) -> None:
         """Raise an error if the calling thread may not submit now."""
-        if get_ident() != self._owner.thread:
-            self._owner.admit()
+        if get_ident() != self.owner.thread:
+            self.owner.admit()
 
     def check(self, stream: Stream) -> None:
         """Raise a `TypeError` or `ValueError` unless `stream` is one of this queue's engine and card."""
@@ -241,9 +241,9 @@ class Queue:
             raise TypeError(f"{self.name} takes streams, not {type(stream).__name__}")
         if stream.kind != self.commands.kind:
             raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
-        if stream.owner is not self._owner:
+        if stream.owner is not self.owner:
             raise ValueError(
-                f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
+                f"the stream was begun for another card, or before {self.owner.name} lost its memory: build it anew"
             )
 
     def submit(
@@ -262,7 +262,7 @@ class Queue:
         Waits up to `timeout_s` for space in a full ring. Raises a `ValueError` for a stream of another engine, card or
         thread, the card's first error while the card refuses work, and the errors of waits. Nothing is submitted then.
         """
-        owner = self._owner
+        owner = self.owner
         if get_ident() != owner.thread:
             owner.admit()
         try:
@@ -272,7 +272,7 @@ class Queue:
             fits = False
         if not fits:
             self.check(stream)
-        head = self._prefix(stream.waits) if self._waits or stream.waits else b""
+        head = self._prefix(stream.waits) if self.waits or stream.waits else b""
         args, fixups = self._args, stream.fixups
         body: bytes | bytearray = stream.body
         used_args, used_indirect = NONE, len(body) > self._longest_bytes
@@ -308,15 +308,19 @@ class Queue:
                         for place, value in stream.arg_fixups:
                             arg_pack(data, place, value + (base >> arg_shift))
                     args.put(at, data)
-        if used_indirect:
-            head, body = self._outside(head, body, timeout_s)
-            put = None
-        if head:
-            body = b"".join((head, body))
-        end = None
-        if put is not None and self.commands.pad:
-            end, body = self._put_ahead(body, put, timeout_s), b""
-        point = self._push(body, timeout_s, end, stored)
+        try:
+            if used_indirect:
+                head, body = self._outside(head, body, timeout_s)
+                put = None
+            if head:
+                body = b"".join((head, body))
+            end = None
+            if put is not None and self.commands.pad:
+                end, body = self._put_ahead(body, put, timeout_s), b""
+            point = self._push(body, timeout_s, end, stored)
+        except BaseException:
+            self._forget_begun()
+            raise
         if used_args == NEW:
             args.keep_until(point)
             # most streams are submitted once. So the copy of the arguments, which later submissions compare with, is
@@ -326,8 +330,8 @@ class Queue:
             args.keep_on(point)
         if used_indirect:
             self._indirect.keep_until(point)
-        if self._waits:
-            self._waits.clear()
+        if self.waits:
+            self.waits.clear()
         return point
 
     def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
@@ -363,11 +367,11 @@ class Queue:
         `known` caches the submissions of earlier calls of the same commands, by their place in the ring modulo
         `call_period`.
         """
-        if get_ident() != self._owner.thread:
-            self._owner.admit()
+        if get_ident() != self.owner.thread:
+            self.owner.admit()
         ring = self.ring
         start = ring.wptr
-        if not (waits or self._waits):
+        if not (waits or self.waits):
             call = known.get(start % self._call_period)
             if call is not None:
                 timeline, whole = self.timeline, call.submission
@@ -383,16 +387,16 @@ class Queue:
                         point = Point(timeline, value)
                         ring.put_whole(whole, point, call.fill_bytes)
                     except BaseException:
-                        self._broken_off(start, last)
+                        self.broken_off(start, last)
                         raise
                     return point
-        head = self._prefix(waits) if self._waits or waits else b""
+        head = self._prefix(waits) if self.waits or waits else b""
         at = start + len(head)
         call = known.get(at % self._call_period) or self._compose(gpu_va, size_bytes, at)
         known[at % self._call_period] = call
         point = self._push(head + call.packets, timeout_s)
-        if self._waits:
-            self._waits.clear()
+        if self.waits:
+            self.waits.clear()
         return point
 
     def _compose(self, gpu_va: int, size_bytes: int, at: int) -> Call:
@@ -412,7 +416,7 @@ class Queue:
         self.ring.restart()
         self._args.forget()
         self._indirect.forget()
-        self._waits.clear()
+        self.waits.clear()
 
     def _ahead(self, at: int, size_bytes: int) -> int:
         """Return the bytes of padding before a submission at `at`: up to the ring's end, if the submission would
@@ -468,7 +472,7 @@ class Queue:
         if at is None:
             at = start
         size = len(data) + len(signal)
-        fill = self._fills[-(at + size) % self._fetch_bytes]
+        fill = self._fills[-(at + size) % self._fetch_bytes] if self._fetch_bytes > 1 else b""
         size += len(fill)
         if (at & ring.size_bytes - 1) + size > ring.size_bytes:
             usual, ahead = False, self._ahead(at, size)
@@ -491,7 +495,7 @@ class Queue:
             else:
                 ring.put(whole, point, len(fill), at, stored)
         except BaseException:
-            self._broken_off(start, last)
+            self.broken_off(start, last)
             raise
         return point
 
@@ -500,7 +504,7 @@ class Queue:
         for place, form, shift in self._places:
             form.pack_into(self._signal, place, value >> shift & MASKS[form.size])
 
-    def _broken_off(self, start: int, last: int) -> None:
+    def broken_off(self, start: int, last: int) -> None:
         """Undo a submission that failed or was interrupted, for instance by ctrl-C, while it was stored.
 
         If it was stored as a whole, the write pointer includes it: the engine may already run it, and the next
@@ -513,6 +517,9 @@ class Queue:
         with suppress(RingupError):
             self.ring.publish()
             Point(self.timeline, self.timeline.last).wait(BROKEN_OFF_S)
+
+    def _forget_begun(self) -> None:
+        """Forget what was prepared for a submission that failed or was interrupted."""
 
     def _outside(self, head: bytes, body: bytes | bytearray, timeout_s: float) -> tuple[bytes, bytes | bytearray]:
         """Store a long stream in the indirect arena and return `head`, which comes before it, and the packet that calls
@@ -527,22 +534,29 @@ class Queue:
 
     def _prefix(self, more: list[Point]) -> bytes:
         """Return the packets that wait for points. Wait here for the points that only the host can wait for."""
-        latest: dict[Timeline, int] = {}
-        mine = self.timeline
-        for point in (*self._waits, *more):
-            timeline, value = point.timeline, point.value
-            if timeline is not mine and latest.get(timeline, 0) < value and not point.done:
-                latest[timeline] = value
-        parts = []
-        for timeline, value in latest.items():
-            near = timeline.space is mine.space
-            if near and timeline.comparable(value):
-                parts.append(self.commands.wait(timeline.gpu_va, value))
-            elif not near and (place := self._across(Point(timeline, value))) is not None:
-                parts.append(self.commands.wait(*place))
-            else:
-                self._wait_here(Point(timeline, value))
-        return b"".join(parts)
+        waits = self.waits
+        # the usual case
+        if not waits and len(more) == 1:
+            return self._wait_packet(more[0])
+        latest: dict[Timeline, Point] = {}
+        for point in (*waits, *more):
+            timeline = point.timeline
+            if timeline not in latest or latest[timeline].value < point.value:
+                latest[timeline] = point
+        return b"".join(map(self._wait_packet, latest.values()))
+
+    def _wait_packet(self, point: Point) -> bytes:
+        """Return the packet that waits for a point, nothing if it is done; or wait here and return nothing."""
+        timeline, value, mine = point.timeline, point.value, self.timeline
+        if timeline is mine or timeline.known >= value or timeline.completed >= value:
+            return b""
+        near = timeline.space is mine.space
+        if near and timeline.comparable(value):
+            return self.commands.wait(timeline.gpu_va, value)
+        if not near and (place := self._across(point)) is not None:
+            return self.commands.wait(*place)
+        self._wait_here(point)
+        return b""
 
     def _across(self, point: Point) -> tuple[int, int] | None:
         """Return address and value that the next submission waits for in place of a point of another card. None: the
@@ -559,7 +573,7 @@ class Queue:
         except DeviceTimeout:
             raise
         except RingupError:
-            self._waits = [other for other in self._waits if other.timeline is not point.timeline]
+            self.waits = [other for other in self.waits if other.timeline is not point.timeline]
             raise
 
 

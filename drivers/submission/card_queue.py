@@ -119,7 +119,7 @@ class CardQueue(Queue, ABC):
 
     def _begin(self, begin: Callable[[], S]) -> S:
         if self._refused:
-            self._owner.admit()
+            self.owner.admit()
         stream = begin()
         if self._hooks is not None:
             stream.around = self._hooks.around
@@ -185,7 +185,7 @@ class CardQueue(Queue, ABC):
         If `patient`, submitted work gets a second to end. Work that has not ended is killed: its points fail, and
         queues that wait for them go on.
         """
-        self._owner.check()
+        self.owner.check()
         # its hardware may belong to another queue by now
         if self.closed:
             return True
@@ -209,8 +209,8 @@ class CardQueue(Queue, ABC):
 
     def refuse(self, cause: Exception) -> None:
         """Make every later `stream` and `submit` raise `cause`."""
-        self._owner = Owner(self.name)
-        self._owner.refuse(cause)
+        self.owner = Owner(self.name)
+        self.owner.refuse(cause)
         self._refused = True
 
 

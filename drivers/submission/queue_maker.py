@@ -73,7 +73,8 @@ class QueueMaker(ABC):
     def kept_memory(self, size_bytes: int) -> KeptMemory:
         """Return memory for a kept stream."""
         buffer = self._space.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
-        return KeptMemory(buffer.gpu_va, self.access(buffer).write, buffer.free)
+        access = self.access(buffer)
+        return KeptMemory(buffer.gpu_va, access.write, buffer.free, access.view)
 
     def byte_path(self, queue: CopyVerbs) -> BytePath:
         """Return what a queue moves bytes of the host through: its own staging memory."""

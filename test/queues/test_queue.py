@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringup.errors import DeviceTimeout
-from ringup.queues.kept import Kept
+from ringup.queues.kept import Kept, KeptMemory
 from ringup.queues.queue import ADDRESS, Stream
 from ringup.queues.timeline import EPOCH_MARGIN, Point
 
@@ -296,7 +296,7 @@ def keep(toy, stream, copies=2):
         def write(offset, data):
             toy.machine.memory[at + offset : at + offset + len(data)] = data
 
-        return at, write, lambda: freed.append(at)
+        return KeptMemory(at, write, lambda: freed.append(at))
 
     return Kept(toy.queue, stream, alloc, copies), freed
 

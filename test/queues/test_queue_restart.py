@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ringup.errors import DeviceFault, DeviceHung
-from ringup.queues.kept import Kept
+from ringup.queues.kept import Kept, KeptMemory
 
 
 def reset(toy):
@@ -61,7 +61,7 @@ def test_arguments_and_kept_streams_of_lost_work_come_back(machine):
         machine.memory[at + offset : at + offset + len(data)] = data
 
     stream = toy.stream(5)
-    kept = Kept(toy.queue, stream, lambda size_bytes: (at, write, lambda: None), copies=1)
+    kept = Kept(toy.queue, stream, lambda size_bytes: KeptMemory(at, write, lambda: None), copies=1)
     machine.stuck = True
     kept.submit()
     toy.queue._args.take(2048, 0)
@@ -77,7 +77,8 @@ def test_arguments_and_kept_streams_of_lost_work_come_back(machine):
 
 def test_a_kept_stream_whose_memory_is_lost_says_so(machine):
     toy = machine.queue()
-    kept = Kept(toy.queue, toy.stream(1), lambda size_bytes: (machine.take(512), lambda at, data: None, pytest.fail), 2)
+    memory = KeptMemory(machine.take(512), lambda at, data: None, pytest.fail)
+    kept = Kept(toy.queue, toy.stream(1), lambda size_bytes: memory, 2)
     kept.lose("lost in a flood")
     with pytest.raises(ValueError, match="a kept stream of toy was lost in a flood: build and keep it anew"):
         kept.submit()

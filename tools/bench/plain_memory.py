@@ -146,4 +146,4 @@ def kept_memory(size_bytes: int) -> KeptMemory:
     def write(at: int, data: bytes | bytearray) -> None:
         memory[at : at + len(data)] = data
 
-    return KeptMemory(0x700_0000, write, lambda: None)
+    return KeptMemory(0x700_0000, write, lambda: None, memory)

@@ -147,12 +147,12 @@ class AqlQueue(CardQueue):
 
     def run(self, commands: bytes | bytearray, waits: list[Point], timeout_s: float) -> Point:
         """Submit packets that are complete."""
-        head = self._prefix(waits) if self._waits or waits else b""
+        head = self._prefix(waits) if self.waits or waits else b""
         if len(commands) > self._longest_bytes:
             head, commands = self._outside(head, commands, timeout_s)
         point = self._push(head + commands, timeout_s)
-        if self._waits:
-            self._waits.clear()
+        if self.waits:
+            self.waits.clear()
         return point
 
     def _outside(self, head: bytes, body: bytes | bytearray, timeout_s: float) -> tuple[bytes, bytes | bytearray]:
@@ -215,12 +215,12 @@ class AqlQueue(CardQueue):
         block = streams.scratch.block(bytes_per_wave)
         self.idle(timeout_s)
         self.hardware.unmap()
-        waits = list(self._waits)
+        waits = list(self.waits)
         version = streams.commands.pm4.version
         tmpring = int(tmpring_size(version, block, streams.engines))
         streams.page.write(OBJECT_AT + SCRATCH_BYTE, scratch_fields(block, tmpring, version[0]))
         self._services.map_again(self, ValueError(f"{self.name} was mapped again"))
-        self._waits = waits
+        self.waits = waits
         self._wave_bytes = block.wave_bytes
 
     # --- how it stands ----------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class ChannelMaker(QueueMaker):
             RING_BYTES,
             ENTRIES,
             entries.write,
-            partial(channel.put_cell.__setitem__, 0),
+            channel.put_cell,
             partial(channel.ring, 0),
             fence=self.fence,
             view=entries.view,

@@ -38,6 +38,17 @@ def methods_of(words):
     return found
 
 
+class PutCell:
+    """GP_PUT of a channel."""
+
+    def __init__(self, channel):
+        self.channel = channel
+
+    def __setitem__(self, index, value):
+        assert index == 0
+        self.channel.store_put(value)
+
+
 class Channel:
     """Memory, a channel in it and the host that reads it, while somebody waits."""
 
@@ -50,7 +61,7 @@ class Channel:
         self.stuck, self.doorbells, self.clock_ns = False, 0, 0
         self.semaphore, self.waiting = {}, None
         self.ring_at, self.entries_at, self.word = self.take(ring_bytes), self.take(8 * entries), self.take(64)
-        self.entries, self.ring_bytes = entries, ring_bytes
+        self.entries, self.ring_bytes, self.mapped = entries, ring_bytes, mapped
         self.owner = Owner("channel")
         cell = self.memory[self.word : self.word + 8].cast("Q")
         self.timeline = Timeline("channel timeline", lambda: cell[0], BASE + self.word, self, self)
@@ -59,7 +70,7 @@ class Channel:
             ring_bytes,
             entries,
             self.writer(self.entries_at),
-            self.store_put,
+            PutCell(self),
             self.doorbell,
             fence=lambda: self.order.append("fence"),
             view=self.memory[self.entries_at : self.entries_at + 8 * entries] if mapped else None,
@@ -104,7 +115,8 @@ class Channel:
 
     def kept_memory(self, size_bytes):
         at = self.take(size_bytes)
-        return KeptMemory(BASE + at, self.writer(at), lambda: None)
+        view = self.memory[at : at + size_bytes] if self.mapped else None
+        return KeptMemory(BASE + at, self.writer(at), lambda: None, view)
 
     def store_put(self, index):
         assert 0 <= index < self.entries

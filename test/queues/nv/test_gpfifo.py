@@ -1,11 +1,13 @@
 """GPFIFO queues: entries at every offset of the ring, wraps, commands in memory, full rings, kept streams."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from ringup.errors import DeviceTimeout
 from ringup.queues import kept as kept_module
+from ringup.queues import queue as queue_module
 from ringup.queues import ring as ring_module
 from ringup.queues.nv import gpfifo
 from ringup.queues.nv.gpfifo import BYTES_PER_ENTRY, MAX_PIECE_BYTES, Gpfifo, GpfifoKept, entry
@@ -94,7 +96,8 @@ def test_a_copy_that_may_still_run_is_called_and_its_signal_is_in_the_ring(chann
     assert one.timeline.completed == 4
     point.wait()
     assert noted(one) == [7] * 4 + [8]
-    assert [size for _, size in one.segments][-2:] == [36, 36]
+    assert [size for _, size in one.segments][5:] == [36, 8, 28]
+    assert point.done
 
 
 def test_a_kept_stream_that_waits_has_its_waits_in_the_ring(channel, commands):
@@ -126,12 +129,32 @@ def test_a_value_of_the_timeline_beyond_the_signals_low_part_is_right(channel, c
     assert one.timeline.completed == (1 << 32) + 3
 
 
-def test_a_kept_stream_that_is_interrupted_anywhere_is_run_once_or_not_at_all(channel, commands):
+def keep(one, numbers):
+    return GpfifoKept(one.queue, notes(one, *numbers), one.kept_memory)
+
+
+def keep_one_that_waits(one, numbers):
+    stream = notes(one, *numbers)
+    stream.wait_for(Point(one.timeline, 0))
+    return GpfifoKept(one.queue, stream, one.kept_memory)
+
+
+def submits(one, numbers):
+    return SimpleNamespace(submit=lambda: one.queue.submit(notes(one, *numbers)))
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers"),
+    [(keep, [7]), (keep_one_that_waits, [7]), (submits, [7]), (submits, range(100, 150))],
+    ids=["kept", "called", "short", "long"],
+)
+def test_what_is_interrupted_anywhere_is_run_once_or_not_at_all(channel, commands, make, numbers):
     """Every line of the submission raises in turn, as ctrl-C may."""
-    files, runs = {gpfifo.__file__, kept_module.__file__, ring_module.__file__}, 0
+    files = {module.__file__ for module in (gpfifo, kept_module, ring_module, queue_module)}
+    runs = 0
     for last in range(200):
         one = channel(commands)
-        kept = GpfifoKept(one.queue, notes(one, 7), one.kept_memory)
+        work, kept = make(one, numbers), keep(one, [3])
         left = [last]
 
         def trace(frame, event, arg, left=left):
@@ -146,19 +169,26 @@ def test_a_kept_stream_that_is_interrupted_anywhere_is_run_once_or_not_at_all(ch
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            kept.submit()
+            work.submit()
         except KeyboardInterrupt:
             runs += 1
         finally:
             sys.settrace(before)
-        ran = [7] * one.timeline.last
+        ran = [*numbers] * one.timeline.last
         # the harness's own order, which the interruption may have left in the middle
         one.order.clear()
+        point = one.queue.submit(notes(one, 2))
         kept.patch(4, 8, 4)
-        point = kept.submit()
+        kept.submit()
+        if isinstance(work, GpfifoKept):
+            work.patch(4, 5, 4)
+            work.submit()
+            ran += [2, 8, 5]
+        else:
+            ran += [2, 8]
         one.queue.submit(notes(one, 9)).wait()
         assert point.done
-        assert noted(one) == [*ran, 8, 9], last
+        assert noted(one) == [*ran, 9], last
         if left[0] > 0:
             break
     assert runs > 20

@@ -4,6 +4,7 @@ compared with tinygrad in the same run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,7 +15,7 @@ from ringup.queues.arena import Arena
 from ringup.queues.nv.compute_stream import ComputeCommands, ComputeStream
 from ringup.queues.nv.copy_stream import CopyCommands, CopyStream
 from ringup.queues.nv.cubin import Cubin
-from ringup.queues.nv.gpfifo import ENTRY_BYTES, Gpfifo, GpfifoKept, GpfifoQueue
+from ringup.queues.nv.gpfifo import ENTRY_BYTES, LENGTH_SHIFT, Gpfifo, GpfifoKept, GpfifoQueue
 from ringup.queues.nv.program import LocalMemory, Program
 from ringup.queues.nv.rows import row_of
 from ringup.queues.queue import Owner, QueueParts
@@ -29,12 +30,15 @@ from ringup.tools.bench.plain_memory import (
     KEPT_NOTE,
     LAUNCH_NOTE,
     LONG,
+    ROUNDS,
+    TIMES,
     Place,
     Row,
     in_turns,
     kept_memory,
     refuse_write,
 )
+from ringup.tools.bench.timing import cpu_us, median
 from ringup.tools.common.sass_text import cubin_of
 
 # a GA102: its class, its TPCs
@@ -52,6 +56,11 @@ SUBMIT_NOTE = (
 ORDER_NOTE = (
     "ours: launches of a stream may run at once; peer: a descriptor starts the next one, which waits for its end"
 )
+STORES_NOTE = (
+    "what Python takes for the stores of one submission of 64 bytes: no space is checked, nothing is signalled; peer: "
+    "its submission"
+)
+SUBMIT, STORES = "submit a launch", "submit a launch: its four stores alone"
 ROWS = (
     Row("append a launch, arguments packed", "us", "append_us", Goal("ratio", 20), ORDER_NOTE),
     Row("append a launch, stream", "bytes", "append_bytes", None, ORDER_NOTE),
@@ -61,7 +70,7 @@ ROWS = (
     Row("eager launch: wait, launch, barrier, signal", "us", "launch_us", None, LAUNCH_NOTE),
     Row("eager launch, stream", "bytes", "launch_bytes", None, BYTES_NOTE),
     Row("eager launch, built and submitted", "us", "launch_us", Goal("ratio", 7), "", "launch_submit_us"),
-    Row("submit a launch", "us", "submit_us", Goal("ratio", 4.5), SUBMIT_NOTE),
+    Row(SUBMIT, "us", "submit_us", Goal("ratio", 4.5), SUBMIT_NOTE),
     Row(f"submit {LONG} launches", "us", "submit_long_us", None, SUBMIT_NOTE),
     Row("append a copy", "us", "copy_us"),
     Row("append a copy, stream", "bytes", "copy_bytes", Goal("ratio", 1), BYTES_NOTE),
@@ -93,19 +102,17 @@ class Instant:
         self.kept = GpfifoKept(self.compute, stream, kept_memory)
 
     def _queue(self, commands: ComputeCommands | CopyCommands) -> GpfifoQueue:
-        word, put, bell = memoryview(bytearray(64)).cast("Q"), *(memoryview(bytearray(64)).cast("I") for _ in range(2))
+        put, bell = (memoryview(bytearray(64)).cast("I") for _ in range(2))
         ring_view, args_view, indirect_view, entries_view = (
             memoryview(bytearray(n)) for n in (RING_BYTES, ARGS_BYTES, INDIRECT_BYTES, ENTRY_BYTES * ENTRIES)
         )
 
-        def doorbell() -> None:
-            bell[0] = 1
-            word[0] = timeline.last
+        def done() -> int:
+            return timeline.last
 
-        timeline = Timeline("now", lambda: word[0], 0x100, self.space, Failed(RuntimeError("all is done at once")))
-        gpfifo = Gpfifo(
-            RING_VA, RING_BYTES, ENTRIES, refuse_write, partial(put.__setitem__, 0), doorbell, view=entries_view
-        )
+        timeline = Timeline("now", done, 0x100, self.space, Failed(RuntimeError("all is done at once")))
+        doorbell = partial(bell.__setitem__, 0, 1)
+        gpfifo = Gpfifo(RING_VA, RING_BYTES, ENTRIES, refuse_write, put, doorbell, view=entries_view)
         parts = QueueParts(
             name="plain memory",
             commands=commands,
@@ -145,4 +152,24 @@ class Instant:
 def measure(bench: Bench) -> Iterator[Figure]:
     """Time both, a round of each in turn."""
     code = cubin()
-    yield from in_turns(bench, "nvidia_queues", ROWS, lambda: Instant(code), cubin=code.hex())
+    for figure in in_turns(bench, "nvidia_queues", ROWS, lambda: Instant(code), cubin=code.hex()):
+        yield figure
+        if figure.name == SUBMIT:
+            yield Figure(STORES, "us", stores_us(TIMES), figure.peer, note=STORES_NOTE)
+
+
+def stores_us(times: int) -> float:
+    """Return the CPU microseconds for a submission's stores: commands, an entry, its index, the doorbell."""
+    ring, words = memoryview(bytearray(RING_BYTES)), memoryview(bytearray(ENTRY_BYTES * ENTRIES)).cast("Q")
+    put, bell = (memoryview(bytearray(64)).cast("I") for _ in range(2))
+    commands, indices = bytes(64), itertools.cycle(range(RING_BYTES // 64)).__next__
+
+    def stores() -> None:
+        index = indices()
+        at = 64 * index
+        ring[at : at + 64] = commands
+        words[index] = RING_VA + at | 64 << LENGTH_SHIFT
+        put[0] = index
+        bell[0] = 1
+
+    return median([cpu_us(stores, times) for _ in range(ROUNDS)])
