@@ -122,9 +122,14 @@ class Runlist:
         self._slice = None
 
     def _work(self, delay_ns: int) -> None:
-        """Tell that the engine works for a time, or has stopped."""
+        """Tell that the engine works for a time from now on, or has stopped.
+
+        An engine that had work all the time is busy all the time: also while this computer is late with it.
+        """
         if self._load is None:
             return
+        if self._works:
+            self._load.worked(max(self._clock.now_ns - self._busy_ns, 0), graphics=self._graphics)
         if bool(delay_ns) is not self._works:
             self._load.advance()
             self._works = bool(delay_ns)

@@ -1,8 +1,12 @@
 """Runlists: turns of channels in virtual time, channels that stop and go on, and who a fault names."""
 
 import struct
+from types import SimpleNamespace
 
 import pytest
+
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.nv.host.runlist import Runlist
 
 HOST, CE = 0, 4
 RELEASE = 1
@@ -175,3 +179,21 @@ def test_time_in_which_an_engine_works_is_counted_as_its_use(request, kind):
     used = made.card.power.usage()
     assert any(one.memory for one in used)
     assert any(one.graphics for one in used) is (kind == "graphics")
+
+
+def test_an_engine_is_busy_while_this_computer_is_late_with_its_work():
+    """Two steps of 1 ms, but this computer needs 9 ms for the second, and 4 ms until it looks for a third."""
+    clock, counted, ended = VirtualClock(), [0], []
+    load = SimpleNamespace(worked=lambda ns, graphics: counted.append(counted[-1] + ns), advance=lambda: None)
+    runlist = Runlist(clock, lambda running, error: ended.append(clock.now_ns), load)
+
+    def going():
+        yield 1000.0
+        clock.now_ns += 9_000_000
+        yield 1000.0
+        clock.now_ns += 4_000_000
+
+    channel = SimpleNamespace(slice=SimpleNamespace(length_us=SLICE_US))
+    runlist.add(SimpleNamespace(channel=channel, yields=False, yields_slice=False), going(), 0)
+    clock.sleep_us(100_000)
+    assert (counted[-1], ended) == (15_000_000, [15_000_000])
