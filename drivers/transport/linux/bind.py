@@ -26,6 +26,7 @@ NOBODY = "none"
 UNSET = ("", "(null)")
 CLEAR = "\n"
 PCI = "sys/bus/pci"
+RESET = "reset what was left running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def plan_bind(function: Function, driver: str = VFIO_DRIVER) -> list[Step]:
 
 def plan_unbind(function: Function) -> list[Step]:
     """Return the steps that give the function and its companions back to the drivers that the kernel chooses. Empty if
-    nothing was overridden.
+    nothing was overridden and no GPU was left running without a driver.
     """
     return [step for mate in _movable(function) for step in _give_back(mate)]
 
@@ -72,7 +73,8 @@ def objections(function: Function, driver: str | None, *, whole_group: bool = Fa
     if driver is not None and strangers and not whole_group:
         remedy = "a disk or a network card may be among them: put the card into another slot, or add --whole-group"
         found.append(Finding("group", REFUSE, f"other devices are in group {function.group}: {strangers}", remedy))
-    if driver is not None:
+    # the firmware's console may draw on a card without a driver: a reset would end that
+    if driver is not None or any(step.what == RESET for step in plan_unbind(function)):
         found += [finding for mate in _movable(function) for finding in preflight.console(mate)]
     if driver == VFIO_DRIVER and not function.group:
         found += preflight.group(function)
@@ -155,14 +157,15 @@ def _hand_over(function: Function, driver: str) -> Iterator[Step]:
 
 def _give_back(function: Function) -> Iterator[Step]:
     now, override = function.driver, _override_of(function)
-    if now != VFIO_DRIVER and not override:
+    # A process that was killed over sysfs left it so, whether or not it was bound first; VFIO closes the function of
+    # one. Kernel drivers count on a card that does nothing: nouveau fails while a GSP-RM runs that it did not start.
+    running = not now and bool(masters(function)) and (function.path / "reset").exists()
+    if now != VFIO_DRIVER and not override and not (running and function.graphics):
         return
     if now:
         yield _leave(function, now)
-    elif masters(function) and (function.path / "reset").exists():
-        # A process that was killed over sysfs left it so; VFIO closes the function of one. Kernel drivers count on a
-        # card that does nothing: nouveau fails while a GSP-RM runs that it did not start.
-        yield Step(function.address, "reset what was left running", _own(function, "reset"), "1", "", "")
+    elif running:
+        yield Step(function.address, RESET, _own(function, "reset"), "1", "", "")
     if override:
         yield _override(function, CLEAR, override)
     yield Step(

@@ -68,6 +68,23 @@ def test_a_card_that_a_killed_process_left_on_the_bus_is_reset_before_it_goes_ba
     assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
 
 
+@pytest.mark.parametrize("code", [0x030000, 0x010802])
+def test_a_gpu_without_a_driver_that_was_left_running_is_reset_although_nobody_bound_it(machine, code):
+    machine.add(driver="", code=code)
+    folder = machine.folder(ADDRESS)
+    (folder / "reset").write_text("")
+    assert bind.plan_unbind(card(machine)) == []
+    (folder / "config").write_bytes(bytes(4) + b"\6" + bytes(59))
+    steps = [step.path.rpartition("/")[2] for step in bind.plan_unbind(card(machine))]
+    # a disk is not ours to reset
+    assert steps == (["reset", "drivers_probe"] if code == 0x030000 else [])
+    if steps:
+        assert bind.objections(card(machine), None) == []
+        machine.write("sys/class/graphics/fb0/name", "EFI VGA\n")
+        (folder / "boot_vga").write_text("1\n")
+        assert [one.what for one in bind.objections(card(machine), None)] == ["console"]
+
+
 def test_a_reset_is_not_undone(desktop):
     bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop), bind.NOBODY))
     folder = desktop.folder(ADDRESS)
