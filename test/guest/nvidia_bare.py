@@ -8,7 +8,6 @@ sysfs and over VFIO, nouveau, the modules, ours, the modules. The card may recor
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import nvidia_modules
 import pytest
 from forks import Forks
 from machine import Guest, Result
-from nvidia_nodes import assembled
+from nvidia_nodes import CLIENT, assembled, client_does
 from order_beside import compare
 from order_beside import nvidia as order
 from served import Served
@@ -33,7 +32,6 @@ from ringup.tools.common.paths import cache_folder
 ALL = ("ga102", "tu102", "ad102")
 # TIMEOUT: a minute on two slow cores, and whatever else the machine does
 RUN_S, LOAD_S = 600.0, 900.0
-CLIENT = boot_files.HERE / "modules/card_client.py"
 FIRMWARE = "/host/lib/firmware"
 
 
@@ -61,11 +59,7 @@ class Story(nvidia.Story):
 
     def does(self, what: str) -> Any:
         """Let our driver do something on the bare card, and return what it prints."""
-        self.served.mark(f"ringup: {what}")
-        doing, _, more = what.partition(" ")
-        done = self.forks.run(f"{CLIENT} pci:{self.address} {doing} {self.code} {more}", RUN_S)
-        assert done.status == 0, done.output
-        return json.loads(done.output.splitlines()[-1])
+        return client_does(self.served, self.forks, f"pci:{self.address}", self.code, what)
 
     def ours_works(self, found: Found) -> None:
         """Open the card with our driver, copy between memory of all kinds, run kernels, close it."""

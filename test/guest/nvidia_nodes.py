@@ -110,6 +110,15 @@ again:
 FAULT_INFO = "control 0x906f0106"
 
 
+def client_does(served: Served, forks: Forks, card: str, code: Path, what: str) -> Any:
+    """Let `card_client.py` do something on a card with a cubin, and return what it prints."""
+    served.mark(f"ringup: {what}")
+    doing, _, more = what.partition(" ")
+    done = forks.run(f"{CLIENT} {card} {doing} {code} {more}", RUN_S)
+    assert done.status == 0, done.output
+    return json.loads(done.output.splitlines()[-1])
+
+
 @dataclass
 class Story:
     """The guest, its card, where the modules are, and a cubin for the card."""
@@ -125,11 +134,7 @@ class Story:
 
     def does(self, what: str) -> Any:
         """Let the client do something, and return what it prints."""
-        self.served.mark(f"ringup: {what}")
-        doing, _, more = what.partition(" ")
-        done = self.forks.run(f"{CLIENT} {NAME} {doing} {self.code} {more}", RUN_S)
-        assert done.status == 0, done.output
-        return json.loads(done.output.splitlines()[-1])
+        return client_does(self.served, self.forks, NAME, self.code, what)
 
     def ringup(self, words: str) -> Result:
         """Run a command of ringup's in the guest."""

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from nvidia_code.copies import copies_and_keeps_the_rest
 
 import ringup
 from ringup.drivers.card import Card
@@ -68,15 +69,7 @@ def test_kernels_compute(card, program):
 
 @pytest.mark.parametrize("size", [1, 3, 4, 255, 4096, 4097, 65535, MIB + 13])
 def test_copies_move_every_byte_and_no_other(ga102, size):
-    data = random.Random(size).randbytes(size)
-    with ga102.alloc(size + 64) as source, ga102.alloc(size + 64) as target:
-        ga102.copy.fill(target, 0x5A5A5A5A, 0, (size + 64) // 4 * 4)
-        ga102.copy.upload(source, data, 7)
-        ga102.copy.copy_buffer(target, source, size, target_offset=21, source_offset=7).wait()
-        seen = ga102.copy.download(target)
-        assert seen[21 : 21 + size] == data
-        assert seen[:21] == b"\x5a" * 21
-        assert set(seen[21 + size : (size + 64) // 4 * 4]) == {0x5A}
+    copies_and_keeps_the_rest(ga102, size)
 
 
 @pytest.mark.parametrize(("target_at", "source_at"), [(0, 100), (100, 0), (4096, 4000), (4000, 4096)])

@@ -2,9 +2,8 @@
 no shader cores, so copies stand for all work.
 """
 
-import random
-
 import pytest
+from nvidia_code.copies import copies_and_keeps_the_rest
 
 from ringup.errors import DeviceFault, DeviceHung
 from ringup.queues.timeline import Point
@@ -27,15 +26,7 @@ def test_it_says_what_it_is(gh100):
 @pytest.mark.parametrize("size", [1, 4097, 65536, 3 * MIB + 13, 9 * MIB])
 @pytest.mark.parametrize("where", ["vram", "host"])
 def test_copies_move_every_byte_and_no_other(gh100, size, where):
-    data = random.Random(size).randbytes(size)
-    with gh100.alloc(size + 64, where) as source, gh100.alloc(size + 64) as target:
-        gh100.copy.fill(target, 0x5A5A5A5A, 0, (size + 64) // 4 * 4)
-        gh100.copy.upload(source, data, 7)
-        gh100.copy.copy_buffer(target, source, size, target_offset=21, source_offset=7).wait()
-        seen = gh100.copy.download(target)
-        assert seen[21 : 21 + size] == data
-        assert seen[:21] == b"\x5a" * 21
-        assert set(seen[21 + size : (size + 64) // 4 * 4]) == {0x5A}
+    copies_and_keeps_the_rest(gh100, size, where)
 
 
 def test_kept_streams_run_again_and_rings_wrap(gh100):
