@@ -60,13 +60,15 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
     def __init__(self, device: NvidiaDevice, *, watch: Watcher | None = None) -> None:
         """Create the process's objects and queues on the card.
 
-        Raises `NotSupported` for another generation, and the driver's refusals; `device` is closed by the caller then.
+        Raises `NotSupported` for another generation, `PermissionNeeded` or `CardBusy` where the administrator's compute
+        mode keeps this process out, and the driver's refusals; `device` is closed by the caller then.
         """
         super().__init__(device)
         stages = Stages(device.name, device.clock, watch)
         self.stages = stages.done
         with stages.stage("making objects of the resource manager", OBJECTS_US):
             self._objects = CardObjects(device)
+            self._objects.ask_to_compute()
             self._memory = NodesMemory(self._objects)
             self._memory.admit = self.owner.check
             node = device.interrupts.connect(self._objects.client.root, self._objects.device)

@@ -14,6 +14,7 @@ from functools import partial
 from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm_alloc, status
 from ringup.autogen.nv import rm_channel as notifiers
+from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_channel as controls
 from ringup.autogen.structs import Struct
 from ringup.drivers.buffer import Buffer
@@ -155,6 +156,8 @@ class Channel:
                 self.group, objects.facts.row.channel_class, channel, f"making a channel on {self.engine_name}"
             )
             client.alloc(self.handle, self._class, self._object(), f"making the object of {self.engine_name}")
+            if self._engine_type == ENGINE_GRAPHICS:
+                self._let_others_in()
             schedule = client.make(controls.NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, bEnable=1)
             client.control(self.group, controls.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, schedule, "scheduling a channel group")
             told = client.ask(
@@ -164,6 +167,25 @@ class Channel:
             )
             self.token = told.workSubmitToken
             self._listen(NOTIFIER_RC | DATALESS)
+
+    def _let_others_in(self) -> None:
+        """Let the card leave a long kernel for other processes' work, such as a desktop's, between its blocks.
+
+        Without, the card finishes the kernel first. Source: OGKM ctrl2080gr.h; NVIDIA's own library asks as well
+        (test/data/nv-rm/libcuda_calls.txt).
+        """
+        try:
+            self._objects.client.ask(
+                self._objects.subdevice,
+                gr.NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE,
+                gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS,
+                flags=gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET,
+                hChannel=self.handle,
+                cilpPreemptMode=gr.NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CTA,
+            )
+        # the channel works without
+        except RmRefused as error:
+            LOG.info("letting others in between a kernel's blocks: %s", error)
 
     def _object(self) -> Struct | None:
         """Return the parameters of the object that the channel's methods are for.

@@ -12,14 +12,15 @@ from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm_alloc
 from ringup.autogen.nv import rm_ctrl_0000 as root_controls
 from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
+from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.drivers.cleanup import Teardown
 from ringup.drivers.nv.rm import facts
 from ringup.drivers.nv.rm.client import RmClient
 from ringup.drivers.transport.nvidia.calls import MappedMemory
 from ringup.drivers.transport.nvidia.device import NvidiaDevice
-from ringup.drivers.transport.nvidia.status import RmRefused
+from ringup.drivers.transport.nvidia.status import RmBusy, RmRefused
 from ringup.drivers.transport.nvidia.system import Kind
-from ringup.errors import NotSupported, RingupError
+from ringup.errors import CardBusy, NotSupported, PermissionNeeded, RingupError
 
 LOG = logging.getLogger(__name__)
 # cl2080_notification.h, NV2080_NOTIFIERS_FIFO_EVENT_MTHD: a method of some channel has raised a non-stall interrupt
@@ -37,6 +38,8 @@ USERMODE = (
     nv.TURING_USERMODE_A,
     nv.VOLTA_USERMODE_A,
 )
+# in no header: g_subdevice_nvoc.c, subdeviceCtrlCmdGpuAcquireComputeModeReservation
+ACQUIRE_COMPUTE_MODE_RESERVATION = 0x20800145
 WITH_PARAMETERS = (nv.HOPPER_USERMODE_A, nv.BLACKWELL_USERMODE_A)
 
 
@@ -69,6 +72,34 @@ class CardObjects:
         )
         self._doorbells = self._map_doorbells()
         self.ring_doorbell = self._doorbells.mapping.write32
+
+    def ask_to_compute(self) -> None:
+        """Ask whether the card's administrator lets this process compute (`nvidia-smi -c`). Where only one process may,
+        the card is this one's from now on, until its client goes.
+
+        The driver does not stop a process that does not ask. Raises `PermissionNeeded` for a card that is closed to
+        compute, `CardBusy` for one that another client has for itself.
+        """
+        try:
+            self.client.control(self.subdevice, ACQUIRE_COMPUTE_MODE_RESERVATION, doing="asking to compute on the card")
+        except RmBusy as error:
+            mode = self.client.ask(
+                self.subdevice,
+                gpu.NV2080_CTRL_CMD_GPU_QUERY_COMPUTE_MODE_RULES,
+                gpu.NV2080_CTRL_GPU_QUERY_COMPUTE_MODE_RULES_PARAMS,
+            )
+            if mode.rules == gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_COMPUTE_PROHIBITED:
+                raise PermissionNeeded(
+                    f"{self.path.name}: its administrator has closed the card to compute (compute mode Prohibited): "
+                    "`nvidia-smi -c 0` opens it"
+                ) from error
+            raise CardBusy(
+                f"{self.path.name}: another user has the card for itself (compute mode Exclusive_Process): wait for its "
+                "end, or let several in with `nvidia-smi -c 0`; `nvidia-smi` shows who it is"
+            ) from error
+        # a card in parts has no compute mode
+        except RmRefused as error:
+            LOG.info("%s: asking to compute: %s", self.path.name, error)
 
     def _map_doorbells(self) -> MappedMemory:
         class_id = next((one for one in USERMODE if one in self.facts.classes), None)

@@ -15,6 +15,7 @@ from ringup.autogen.nv import classes as nv
 from ringup.autogen.nv import rm_alloc, rm_memory, status
 from ringup.silicon.common.memory import HostMemory, Span, Vram
 from ringup.silicon.nv.kernel import process
+from ringup.silicon.nv.kernel.compute_mode import ComputeMode
 from ringup.silicon.nv.kernel.heap import Heap
 from ringup.silicon.nv.kernel.memory import BIG, END_VA, FIRST_VA, HUGE, SMALL, Backing, Registers, Space, Virtual
 from ringup.silicon.nv.kernel.rows import ROWS, USERMODE
@@ -63,6 +64,7 @@ class KernelHalf:
         self.rows: Mapping[int, ClassRow] = ROWS
         self._manager: Manager | None = None
         self.spaces: dict[AddressSpace, Space] = {}
+        self.compute_mode = ComputeMode()
         # what the driver made for a channel: by channel's object until it is known, then by channel
         self._waiting: dict[int, list[tuple[int, int]]] = {}
         self._of_channels: dict[Channel, list[tuple[int, int]]] = {}
@@ -109,6 +111,7 @@ class KernelHalf:
 
     def dropped(self, gone: Resource, state: State) -> None:
         """Give back what an object had."""
+        self.compute_mode.dropped(gone)
         for address, size in self._waiting.pop(gone.number, ()):
             self.heap.give(address, size)
         if isinstance(state, Running):

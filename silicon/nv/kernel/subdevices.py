@@ -21,7 +21,7 @@ from ringup.silicon.nv.kernel.controls import load, store
 from ringup.silicon.nv.kernel.facts import Machine
 from ringup.silicon.nv.kernel.half import KernelHalf
 from ringup.silicon.nv.rm import identity
-from ringup.silicon.nv.rm.controls import about, frame, shaders
+from ringup.silicon.nv.rm.controls import about, frame, hosting, shaders
 from ringup.silicon.nv.rm.controls import bus as bus_facts
 from ringup.silicon.nv.rm.controls.copying import caps
 from ringup.silicon.nv.rm.controls.lists import Values, fill
@@ -162,11 +162,11 @@ def rows(machine: Machine, half: KernelHalf, now_ns: Callable[[], int]) -> tuple
         row(gr, "GR_GET_CAPS_V2", gr.NV2080_CTRL_GR_GET_CAPS_V2_PARAMS, accept),
         row(gr, "GR_GET_SM_ISSUE_RATE_MODIFIER", gr.NV2080_CTRL_GR_GET_SM_ISSUE_RATE_MODIFIER_PARAMS, accept),
         row(gpu, "GPU_GET_SIMULATION_INFO", gpu.NV2080_CTRL_GPU_GET_SIMULATION_INFO_PARAMS, accept),
-        row(gpu, "GPU_QUERY_COMPUTE_MODE_RULES", gpu.NV2080_CTRL_GPU_QUERY_COMPUTE_MODE_RULES_PARAMS, accept),
+        *half.compute_mode.rows(),
         row(gpu, "GPU_GET_ACTIVE_PARTITION_IDS", gpu.NV2080_CTRL_GPU_GET_ACTIVE_PARTITION_IDS_PARAMS, accept),
         row(nvlink, "NVLINK_GET_NVLINK_STATUS", nvlink.NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS_PARAMS, accept),
-        # a grid is never interrupted here; the clocks do not change; no watchdog runs
-        row(gr, "GR_SET_CTXSW_PREEMPTION_MODE", gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, accept),
+        row(gr, "GR_SET_CTXSW_PREEMPTION_MODE", gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, hosting.preemption),
+        # the clocks do not change; no watchdog runs
         row(firmware, "PERF_BOOST", firmware.NV2080_CTRL_PERF_BOOST_PARAMS, accept),
         row(fifo, "RC_RELEASE_WATCHDOG_REQUESTS", None, accept),
         row(fifo, "RC_SOFT_DISABLE_WATCHDOG", None, accept),

@@ -405,3 +405,21 @@ def test_all_that_libcuda_did_with_objects_is_allowed(up):
     left = {client.handle for client in cpu.firmware.session.manager.clients}
     # UVM's client and libcuda's two are gone
     assert not left & {0xC1D00007, 0xC1D00009, 0xC1D0000A}
+
+
+def test_a_context_is_switched_in_one_of_three_modes(up):
+    """NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE: flags, channel, graphics, compute; routing information."""
+    cpu = up()
+    cpu.root(CLIENT)
+
+    def switch(channel, flags, graphics, compute):
+        params = struct.pack("<4IQQ", flags, channel, graphics, compute, 0, 0)
+        return cpu.control(CLIENT, 0x2080, 0x20801210, params)[0]
+
+    cpu.alloc(CLIENT, 0x80, 0x5A, 0x90F1, space_params())
+    cpu.alloc(CLIENT, 0x80, 0xC0, 0xC56F, channel_params(0, 1, space=0x5A))
+    assert [switch(0xC0, 3, mode, mode) for mode in range(4)] == [OK, OK, OK, INVALID_ARGUMENT]
+    # a mode without its flag is not looked at
+    assert [switch(0xC0, flags, 3, 1) for flags in (1, 2)] == [OK, INVALID_ARGUMENT]
+    assert [switch(0xC0, flags, 1, 3) for flags in (1, 2)] == [INVALID_ARGUMENT, OK]
+    assert [switch(handle, 1, 0, 0) for handle in (0x80, 0xC1)] == [INVALID_ARGUMENT, NOT_FOUND]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -207,8 +207,7 @@ HEADINGS = {
 }
 
 
-def _table(kind: str, known: Tables) -> str:
-    heading = HEADINGS[kind]
+def _table(kind: str, known: Tables, heading: Sequence[str]) -> str:
     rows: list[Sequence[str]] = (
         [(step.name, ("may move: " if step.moves else "") + step.why) for step in known.steps]
         if kind == "steps"
@@ -222,13 +221,20 @@ def _table(kind: str, known: Tables) -> str:
     return "\n".join(lines)
 
 
-def paged(text: str, known: Tables, part: str = "", *, without: Sequence[str] = ()) -> str:
+def paged(
+    text: str,
+    known: Tables,
+    part: str = "",
+    *,
+    without: Sequence[str] = (),
+    headings: Mapping[str, Sequence[str]] = HEADINGS,
+) -> str:
     """Return the page with the current tables, but for some kinds; those of a part are marked with its name."""
     for kind in (kind for kind in HEADINGS if kind not in without):
         begin, end = BEGIN.format(f"{part} {kind}".strip()), END.format(f"{part} {kind}".strip())
         before, rest = text.split(begin, 1)
         _, after = rest.split(end, 1)
-        text = f"{before}{begin}\n{_table(kind, known)}\n{end}{after}"
+        text = f"{before}{begin}\n{_table(kind, known, headings[kind])}\n{end}{after}"
     return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
+from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_2080_internal as internal
 from ringup.autogen.nv import rm_ctrl_channel as channel_controls
 from ringup.autogen.nv import status
@@ -36,6 +37,8 @@ ENTRIES_AT_ONCE = 32  # NV2080_CTRL_FIFO_GET_DEVICE_INFO_TABLE_MAX_ENTRIES
 PBDMA_FAULT_BASE = 0x20
 # NV2080_NOTIFIERS_MAXCOUNT and NV2080_NOTIFIERS_TIMER of 535: cl2080_notification.h
 NOTIFIERS, TIMER = 181, 11
+# ctrl2080gr.h, NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_*: when all is idle, between blocks or triangles, anywhere
+COMPUTE_MODES = GRAPHICS_MODES = frozenset((0, 1, 2))
 BUFFERS = frozenset(range(13))  # NV2080_CTRL_GPU_PROMOTE_CTX_BUFFER_ID_*: ctrl2080gpu.h
 PAGE = 4096
 
@@ -159,6 +162,21 @@ def _evict(request: Request, params: gpu.NV2080_CTRL_GPU_EVICT_CTX_PARAMS) -> No
     request.manager.contexts.pop(_whose(request, params.hChanClient, params.hObject).number, None)
 
 
+def preemption(request: Request, params: gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) -> None:
+    """Take what may be in the middle of when a context is switched. Work is never switched away from here.
+
+    GUESS: the statuses; the header lists which values are legal.
+    """
+    _whose(request, request.target.client.handle, params.hChannel)
+    asked = (
+        (gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET, params.cilpPreemptMode, COMPUTE_MODES),
+        (gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_FLAGS_GFXP_SET << 1, params.gfxpPreemptMode, GRAPHICS_MODES),
+    )
+    for flag, mode, modes in asked:
+        if params.flags & flag and mode not in modes:
+            raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"there is no mode {mode} of switching contexts")
+
+
 def _method_buffers(
     request: Request, params: channel_controls.NVA06C_CTRL_INTERNAL_PROMOTE_FAULT_METHOD_BUFFERS_PARAMS
 ) -> None:
@@ -254,6 +272,7 @@ ROWS = (
         prefix="NVA06C_CTRL_CMD_",
     ),
     row(gpu, "GPU_PROMOTE_CTX", gpu.NV2080_CTRL_GPU_PROMOTE_CTX_PARAMS, _promote),
+    row(gr, "GR_SET_CTXSW_PREEMPTION_MODE", gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, preemption),
     row(gpu, "GPU_EVICT_CTX", gpu.NV2080_CTRL_GPU_EVICT_CTX_PARAMS, _evict),
     row(fifo, "EVENT_SET_NOTIFICATION", fifo.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS, _notification),
     # the firmware services its interrupts when they come; none waits for being asked

@@ -2,8 +2,11 @@
 
 import pytest
 
-from ringup.autogen.nv import rm_alloc
+from ringup.autogen.nv import rm_alloc, status
+from ringup.autogen.nv import rm_ctrl_2080_gr as gr
+from ringup.autogen.nv import rm_ctrl_channel as channel_controls
 from ringup.autogen.nv import rm_memory as rm
+from ringup.drivers.transport.nvidia.status import refusal
 from ringup.errors import OutOfMemory
 
 MIB = 1 << 20
@@ -62,3 +65,41 @@ def test_a_visible_buffer_beyond_the_window_is_refused_before_it_is_made(ga102, 
     with pytest.raises(OutOfMemory, match=rf"wide.* it sees {window} bytes of the card's memory at once \(BAR 1\)"):
         ga102.alloc(window + 1, visible=True, name="wide")
     assert not requests
+
+
+@pytest.fixture
+def controls(ga102, monkeypatch):
+    """The controls that are sent from now on: object, command, parameters. What is in `refused` the driver lacks."""
+    seen, refused, control = [], set(), ga102.device.calls.control
+
+    def noting(client, handle, command, params=b"", doing=""):
+        seen.append((handle, command, params))
+        if command in refused:
+            raise refusal(status.NV_ERR_NOT_SUPPORTED, doing)
+        return control(client, handle, command, params, doing)
+
+    monkeypatch.setattr(ga102.device.calls, "control", noting)
+    return seen, refused
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_compute_channel_lets_others_in_between_the_blocks_of_a_kernel(ga102, controls, is_refused):
+    """Without, the card finishes a long kernel before it turns to another process, such as a desktop."""
+    seen, refused = controls
+    if is_refused:
+        refused.add(gr.NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE)
+    queue = ga102.new_compute_queue()
+    queue.submit(queue.stream()).wait()
+    channel = queue.hardware
+    sent = [
+        (at, gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS.view(bytearray(params)))
+        for at, (_, command, params) in enumerate(seen)
+        if command == gr.NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE
+    ]
+    ((at, asked),) = sent
+    assert (asked.flags, asked.hChannel) == (1, channel.handle)
+    assert asked.cilpPreemptMode == gr.NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CTA
+    # before the channel runs
+    scheduled = [command for _, command, _ in seen].index(channel_controls.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE)
+    assert at < scheduled
+    queue.close()

@@ -37,7 +37,7 @@ from ringup.silicon.nv.kernel import uvm as uvm_driver
 
 CALLS = Path(__file__).parents[3] / "data/nv-rm/libcuda_calls.txt"
 # what libcuda asks and this driver refuses: unknown shapes, and RESET_CHANNEL, whose purpose there is unknown
-REFUSED = {"20800145", "20808162", "20810108", "809909", "906f0102", "801909", "20803801"}
+REFUSED = {"20808162", "20810108", "809909", "906f0102", "801909", "20803801"}
 # `out[thread] = thread`, the address of `out` at byte 0 of bank 0: Mesa 25.2.7's NAK, sm_86
 PROGRAM = (
     0x000E0400000021000000000000007919,
