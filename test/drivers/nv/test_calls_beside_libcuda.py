@@ -45,9 +45,7 @@ def test_a_call_in_another_place_a_lost_one_and_another_parameter_are_found(know
 
 
 def test_steps_have_names_and_reasons(known):
-    names = [step.name for step in known.steps]
-    assert len(set(names)) == len(names)
-    assert all(step.why for step in known.steps)
+    assert compare.unclear(known) == []
 
 
 def test_the_page_shows_the_tables_as_they_are(known):

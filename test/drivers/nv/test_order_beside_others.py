@@ -47,9 +47,7 @@ def test_a_step_in_another_place_is_found(known, ours, driver):
 
 def test_steps_have_names_and_reasons(known):
     for tables in known.values():
-        names = [step.name for step in tables.steps]
-        assert len(set(names)) == len(names)
-        assert all(step.why for step in tables.steps)
+        assert compare.unclear(tables) == []
 
 
 def test_the_page_shows_the_tables_as_they_are(known):

@@ -58,6 +58,12 @@ def tables(path: Path, part: str = "") -> Tables:
     return Tables(steps, **rest)
 
 
+def unclear(known: Tables) -> list[str]:
+    """Return the names of steps that are there twice, or that have no reason."""
+    names = [step.name for step in known.steps]
+    return [step.name for step in known.steps if names.count(step.name) > 1 or not step.why]
+
+
 @dataclass
 class Bringup:
     """One side of the comparison. `acts`: every event as text, with banked and indirect registers under their own

@@ -87,7 +87,7 @@ def test_the_queues_bench_submits_what_it_says():
     assert instant.stream(plain_memory.LONG).dispatches == plain_memory.LONG
 
 
-@pytest.mark.parametrize("chip", ["navi31", "navi33"])
+@pytest.mark.parametrize("chip", ["navi31", pytest.param("navi33", marks=pytest.mark.fuzz)])
 def test_the_latency_bench_draws_every_kind_of_queue(bench, chip):
     figures, html = bench("latency", "--card", f"virtual:{chip}")
     check(figures, html, plots=3)
@@ -106,6 +106,7 @@ def test_the_transfers_bench_draws_every_direction_over_size(bench):
     assert "2 engines at once, 1 MiB each" in names
 
 
+@pytest.mark.fuzz
 def test_the_bringup_bench_draws_the_stages_of_both_starts(bench):
     figures, html = bench("bringup")
     # Two starts and two clocks give four plots: of a navi31 with two windows, and of an MI300X.

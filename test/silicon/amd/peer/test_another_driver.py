@@ -49,6 +49,7 @@ def opens_computes_and_copies(door, drive, firmware, bar):
     assert finished(door.card)
 
 
+@pytest.mark.fuzz
 def test_it_opens_computes_and_copies_through_a_full_bar(remote, drive, made_firmware):
     opens_computes_and_copies(remote(bar0_bytes=BAR0["full"]), drive, made_firmware, "full")
 
@@ -67,7 +68,9 @@ def test_so_it_does_through_a_small_one_then_finds_the_card_up_and_boots_it_afte
 
 # On a navi32 the driver takes another generation's tables for the SMU. By then its hubs, its firmware and its graphics
 # core are up.
-@pytest.mark.parametrize(("name", "target"), [("navi31", "gfx1100"), ("navi33", "gfx1102")])
+@pytest.mark.parametrize(
+    ("name", "target"), [("navi31", "gfx1100"), pytest.param("navi33", "gfx1102", marks=pytest.mark.fuzz)]
+)
 def test_it_loads_the_distributions_firmware(remote, drive, real_firmware, name, target):
     door = remote(name, bar0_bytes=BAR0["small"])
     answer = drive(door, real_firmware, {"sum": WORK["sum"], "half matmul": WORK["half matmul"]})
