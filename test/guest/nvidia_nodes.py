@@ -339,6 +339,17 @@ def test_rung_09_opened_twice_and_closed_twice(story):
     assert story.complaints() == []
 
 
+def test_rung_09_the_administrators_rules_and_no_watchdog(story):
+    """Source of the flag: ctrl2080rc.h, NV2080_CTRL_RC_GET_WATCHDOG_INFO_FLAGS_DISABLED."""
+    told = story.does("rules")
+    assert told["closed"][0] == "PermissionNeeded", told
+    assert "closed the card to compute" in told["closed"][1]
+    assert told["alone"][0] == "CardBusy", told
+    assert (told["open"], told["works"]) == (["", "True"], True)
+    assert told["watchdog"] & 1
+    assert story.complaints() == []
+
+
 def test_rung_09_wrong_names(story):
     for name, why in (("nvidia:1", "it has nvidia:0 at 0000:01:00.0"), ("nvidia:x", "the number of its node follows")):
         refused = story.ringup(f"up {name}")

@@ -68,7 +68,9 @@ class NodesCard(AnyNvidia[NvidiaDevice, NodesQueues]):
         self.stages = stages.done
         with stages.stage("making objects of the resource manager", OBJECTS_US):
             self._objects = CardObjects(device)
-            self._objects.ask_to_compute()
+            with undone_on_error(self._objects.close):
+                self._objects.ask_to_compute()
+            self._objects.let_work_be_long()
             self._memory = NodesMemory(self._objects)
             self._memory.admit = self.owner.check
             node = device.interrupts.connect(self._objects.client.root, self._objects.device)

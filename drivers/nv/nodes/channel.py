@@ -169,10 +169,11 @@ class Channel:
             self._listen(NOTIFIER_RC | DATALESS)
 
     def _let_others_in(self) -> None:
-        """Let the card leave a long kernel for other processes' work, such as a desktop's, between its blocks.
+        """Let the card leave a long kernel for other processes' work, such as a desktop's, between its blocks (CTAs).
 
-        Without, the card finishes the kernel first. Source: OGKM ctrl2080gr.h; NVIDIA's own library asks as well
-        (test/data/nv-rm/libcuda_calls.txt).
+        GUESS: that a channel which does not ask is left when it is idle only, so that the others wait for the kernel's
+        end: OGKM ctrl2080gr.h calls that the normal mode. NVIDIA's own library chooses a mode as well; which one is not
+        known (test/data/nv-rm/libcuda_calls.txt).
         """
         try:
             self._objects.client.ask(

@@ -101,6 +101,21 @@ class CardObjects:
         except RmRefused as error:
             LOG.info("%s: asking to compute: %s", self.path.name, error)
 
+    def let_work_be_long(self) -> None:
+        """Ask the driver to do without its watchdog while this client is there: it takes a kernel that runs for longer
+        than 7 s for a card that hangs. Where a desktop has asked for the watchdog, it stays.
+
+        Source: OGKM kernel_rc_watchdog.c (krcWatchdogChangeState_IMPL), kernel_rc_watchdog_callback.c;
+        NV_REG_STR_RM_WATCHDOG_TIMEOUT_DEFAULT of nvrm_registry.h.
+        """
+        try:
+            self.client.control(
+                self.subdevice, fifo.NV2080_CTRL_CMD_RC_SOFT_DISABLE_WATCHDOG, doing="asking for no watchdog"
+            )
+        # a card in parts has none
+        except RmRefused as error:
+            LOG.info("%s: doing without a watchdog: %s", self.path.name, error)
+
     def _map_doorbells(self) -> MappedMemory:
         class_id = next((one for one in USERMODE if one in self.facts.classes), None)
         if class_id is None:

@@ -2,7 +2,8 @@
 
 The driver only keeps the rule and one reservation: a process that does not ask is not stopped. Source: NVIDIA's open
 kernel modules 535.261.03, subdevice_ctrl_gpu_kernel.c and subdevice.c; numbers of the reservation's controls, which no
-header has: g_subdevice_nvoc.c.
+header has: g_subdevice_nvoc.c. On metal only an administrator may set the rule (RMCTRL_FLAGS_PRIVILEGED); here every
+client may, as all are of one user.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.autogen.nv import status
 from ringup.silicon.nv.rm.classes import Kind
+from ringup.silicon.nv.rm.controls import hosting
 from ringup.silicon.nv.rm.controls.table import Control, Request, row
 from ringup.silicon.nv.rm.objects import Resource
 from ringup.silicon.nv.rm.parts import RmError
@@ -18,11 +20,6 @@ ACQUIRE, RELEASE = 0x20800145, 0x20800146
 _EXCLUSIVE = (
     gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_EXCLUSIVE_COMPUTE,
     gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_EXCLUSIVE_COMPUTE_PROCESS,
-)
-_RULES = (
-    gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_NONE,
-    gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_COMPUTE_PROHIBITED,
-    *_EXCLUSIVE,
 )
 NOBODY = 0
 
@@ -57,8 +54,7 @@ class ComputeMode:
         params.rules = self.rule
 
     def _set(self, request: Request, params: gpu.NV2080_CTRL_GPU_SET_COMPUTE_MODE_RULES_PARAMS) -> None:
-        if params.rules not in _RULES:
-            raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"there is no compute mode {params.rules}")
+        hosting.compute_rules(request, params)
         self.rule = params.rules
 
     def _acquire(self, request: Request, params: object) -> None:

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import ringup
+from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
+from ringup.autogen.nv import rm_ctrl_2080_gpu as gpu
 from ringup.errors import OutOfMemory, RingupError
 
 MIB, PAGE = 1 << 20, 4096
@@ -347,6 +349,37 @@ class Card:
         except ValueError as error:
             said.append(str(error))
         return said
+
+    def rules(self) -> Any:
+        """As an administrator, close the card to compute, let one client in, and let all in again. Return what a second
+        client is told each time, and the watchdog's flags while this one is there.
+        """
+        objects = self.card._objects
+        watchdog = objects.client.ask(
+            objects.subdevice, fifo.NV2080_CTRL_CMD_RC_GET_WATCHDOG_INFO, fifo.NV2080_CTRL_RC_GET_WATCHDOG_INFO_PARAMS
+        )
+
+        def second() -> bool:
+            other = Card(self.card.name, sys.argv[3])
+            try:
+                return bool(other.works())
+            finally:
+                other.card.close()
+
+        said = {}
+        for name, mode in (
+            ("closed", gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_COMPUTE_PROHIBITED),
+            ("alone", gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_EXCLUSIVE_COMPUTE_PROCESS),
+            ("open", gpu.NV2080_CTRL_GPU_COMPUTE_MODE_RULES_NONE),
+        ):
+            objects.client.ask(
+                objects.subdevice,
+                gpu.NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES,
+                gpu.NV2080_CTRL_GPU_SET_COMPUTE_MODE_RULES_PARAMS,
+                rules=mode,
+            )
+            said[name] = failed(second)
+        return {**said, "works": self.works(), "watchdog": watchdog.watchdogStatusFlags}
 
     def works_on(self, log: str, stop: str) -> Any:
         """Work until a file is there; write each round into another."""

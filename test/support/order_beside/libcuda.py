@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -61,15 +62,11 @@ HEADINGS = {
 _ROWS = {row.number: row for row in (*CLASSES, *KERNEL_CLASSES.values())}
 
 
-def _modules(prefix: str) -> Iterator[Any]:
-    for path in sorted(Path(next(iter(nv.__path__))).glob(f"{prefix}*.py")):
-        yield __import__(f"ringup.autogen.nv.{path.stem}", fromlist=["_"])
-
-
 def _numbers(prefix: str, marks: Sequence[str]) -> dict[int, str]:
     """Return the names of constants by their value."""
     found: dict[int, str] = {}
-    for module in _modules(prefix):
+    for path in sorted(Path(next(iter(nv.__path__))).glob(f"{prefix}*.py")):
+        module = importlib.import_module(f"ringup.autogen.nv.{path.stem}")
         for name in dir(module):
             value = getattr(module, name)
             if isinstance(value, int) and any(mark in name for mark in marks):
@@ -82,7 +79,8 @@ ESCAPES = {number: name for number, name in _numbers("rm", ("NV_ESC_",)).items()
 
 
 class Followed(compare.Bringup):
-    """Objects of one client as they are made, and what is asked of them.
+    """Objects of one client as they are made, and what is asked of them. Raises `KeyError` for an unknown object or
+    class.
 
     A name of a parameter has its object's class, and below a channel group what the group is for. A handle is compared
     by the class of what it names.
@@ -102,9 +100,7 @@ class Followed(compare.Bringup):
         self.acts.append(f"{self._phase}{verb} {text}")
 
     def _label(self, handle: int) -> str:
-        number = self._classes.get(handle, 0)
-        name = _ROWS[number].name if number in _ROWS else f"class {number:#06x}"
-        return f"{name}{self._uses.get(handle, '')}"
+        return f"{_ROWS[self._classes[handle]].name}{self._uses[handle]}"
 
     def alloc(self, parent: int, handle: int, number: int, params: bytes) -> None:
         """Note an object."""

@@ -106,7 +106,6 @@ def test_the_transfers_bench_draws_every_direction_over_size(bench):
     assert "2 engines at once, 1 MiB each" in names
 
 
-@pytest.mark.fuzz
 def test_the_bringup_bench_draws_the_stages_of_both_starts(bench):
     figures, html = bench("bringup")
     # Two starts and two clocks give four plots: of a navi31 with two windows, and of an MI300X.

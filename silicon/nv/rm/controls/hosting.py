@@ -37,6 +37,8 @@ ENTRIES_AT_ONCE = 32  # NV2080_CTRL_FIFO_GET_DEVICE_INFO_TABLE_MAX_ENTRIES
 PBDMA_FAULT_BASE = 0x20
 # NV2080_NOTIFIERS_MAXCOUNT and NV2080_NOTIFIERS_TIMER of 535: cl2080_notification.h
 NOTIFIERS, TIMER = 181, 11
+# ctrl2080gpu.h, NV2080_CTRL_GPU_COMPUTE_MODE_RULES_*
+COMPUTE_RULES = frozenset((0, 1, 2, 3))
 # ctrl2080gr.h, NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_*: when all is idle, between blocks or triangles, anywhere
 COMPUTE_MODES = GRAPHICS_MODES = frozenset((0, 1, 2))
 BUFFERS = frozenset(range(13))  # NV2080_CTRL_GPU_PROMOTE_CTX_BUFFER_ID_*: ctrl2080gpu.h
@@ -162,6 +164,12 @@ def _evict(request: Request, params: gpu.NV2080_CTRL_GPU_EVICT_CTX_PARAMS) -> No
     request.manager.contexts.pop(_whose(request, params.hChanClient, params.hObject).number, None)
 
 
+def compute_rules(request: Request, params: gpu.NV2080_CTRL_GPU_SET_COMPUTE_MODE_RULES_PARAMS) -> None:
+    """Take the administrator's compute mode, which the kernel's half keeps. Source: subdevice_ctrl_gpu_kernel.c."""
+    if params.rules not in COMPUTE_RULES:
+        raise RmError(status.NV_ERR_INVALID_ARGUMENT, f"there is no compute mode {params.rules}")
+
+
 def preemption(request: Request, params: gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) -> None:
     """Take what may be in the middle of when a context is switched. Work is never switched away from here.
 
@@ -272,6 +280,7 @@ ROWS = (
         prefix="NVA06C_CTRL_CMD_",
     ),
     row(gpu, "GPU_PROMOTE_CTX", gpu.NV2080_CTRL_GPU_PROMOTE_CTX_PARAMS, _promote),
+    row(gpu, "GPU_SET_COMPUTE_MODE_RULES", gpu.NV2080_CTRL_GPU_SET_COMPUTE_MODE_RULES_PARAMS, compute_rules),
     row(gr, "GR_SET_CTXSW_PREEMPTION_MODE", gr.NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, preemption),
     row(gpu, "GPU_EVICT_CTX", gpu.NV2080_CTRL_GPU_EVICT_CTX_PARAMS, _evict),
     row(fifo, "EVENT_SET_NOTIFICATION", fifo.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS, _notification),

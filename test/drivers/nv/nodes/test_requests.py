@@ -3,9 +3,11 @@
 import pytest
 
 from ringup.autogen.nv import rm_alloc, status
+from ringup.autogen.nv import rm_ctrl_2080_fifo as fifo
 from ringup.autogen.nv import rm_ctrl_2080_gr as gr
 from ringup.autogen.nv import rm_ctrl_channel as channel_controls
 from ringup.autogen.nv import rm_memory as rm
+from ringup.drivers.transport.nvidia.calls import Calls
 from ringup.drivers.transport.nvidia.status import refusal
 from ringup.errors import OutOfMemory
 
@@ -65,6 +67,21 @@ def test_a_visible_buffer_beyond_the_window_is_refused_before_it_is_made(ga102, 
     with pytest.raises(OutOfMemory, match=rf"wide.* it sees {window} bytes of the card's memory at once \(BAR 1\)"):
         ga102.alloc(window + 1, visible=True, name="wide")
     assert not requests
+
+
+def test_the_drivers_watchdog_is_asked_to_wait_for_long_kernels(opened, monkeypatch):
+    """Without, the modules take a kernel of more than 7 s for a card that hangs."""
+    seen, control = [], Calls.control
+
+    def noting(calls, client, handle, command, params=b"", doing=""):
+        seen.append(command)
+        return control(calls, client, handle, command, params, doing)
+
+    monkeypatch.setattr(Calls, "control", noting)
+    opened("ga102")
+    # before anything runs
+    asked = seen.index(fifo.NV2080_CTRL_CMD_RC_SOFT_DISABLE_WATCHDOG)
+    assert asked < seen.index(channel_controls.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE)
 
 
 @pytest.fixture

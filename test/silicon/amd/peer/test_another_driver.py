@@ -49,7 +49,6 @@ def opens_computes_and_copies(door, drive, firmware, bar):
     assert finished(door.card)
 
 
-@pytest.mark.fuzz
 def test_it_opens_computes_and_copies_through_a_full_bar(remote, drive, made_firmware):
     opens_computes_and_copies(remote(bar0_bytes=BAR0["full"]), drive, made_firmware, "full")
 
